@@ -1,0 +1,32 @@
+"""gecli: Ascend-style offline model compilation and simulated execution without Ascend hardware."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from gecli.compiler import Session, compile_model
+    from gecli.loading import load_graph, save_graph
+    from gecli.runtime import Runtime
+
+_LAZY = {
+    "Runtime": "gecli.runtime",
+    "Session": "gecli.compiler",
+    "compile_model": "gecli.compiler",
+    "load_graph": "gecli.loading",
+    "save_graph": "gecli.loading",
+}
+
+__all__ = ["Runtime", "Session", "__version__", "compile_model", "load_graph", "save_graph"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import the public API on first use, so that `import gecli` stays free."""
+    module = _LAZY.get(name)
+    if module is None:
+        raise AttributeError(f"module 'gecli' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(module), name)

@@ -1,0 +1,52 @@
+"""Attribute values of nodes, graphs and descriptors (`ge::AttrValue`).
+
+Values are plain Python objects: bool, int, float, str (kind s), bytes (bt), DataType (dt), TensorDesc (td),
+Weight (t), NamedAttrs (func), and tuples of these; a tuple of tuples is a list_list_int or list_list_float.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+Attr = Any
+
+
+@dataclass(frozen=True, slots=True)
+class NamedAttrs:
+    """A function attribute: a name with attributes of its own."""
+
+    name: str
+    attrs: Mapping[str, Attr]
+
+
+@dataclass(frozen=True, slots=True)
+class RawAttr:
+    """An attribute kind that gecli only carries through: its wire bytes (nested graphs, expressions)."""
+
+    kind: str
+    data: bytes
+
+
+# Attribute names with a meaning of their own. Source: GE's attribute definitions.
+REF_VAR_SRC_VAR_NAME = "ref_var_src_var_name"  # marks a variable ref node, or an output stored into a variable
+ASSIGN_VAR_NAME = "_assign_var_name"
+INIT_VALUE = "_init_value"
+VALUE = "value"
+DATA_INDEX = "index"
+PARENT_NODE_INDEX = "_parent_node_index"
+ORIGINAL_OP_NAMES = "_datadump_original_op_names"
+INPUT_IS_VAR = "INPUT_IS_VAR"
+OUTPUT_IS_VAR = "OUTPUT_IS_VAR"
+STREAM_LABEL = "_stream_label"
+INSERTED_BY_GE = "_inserted_by_ge"
+INNER_OFFSET = "_inner_offset"
+REF_PORT_INDEX = "ref_port_index"
+KEEP_DTYPE = "_keep_dtype"
+
+VARIABLE_TYPES = frozenset(("Variable", "VariableV2"))
+CONST_TYPES = frozenset(("Const", "Constant"))
+DATA_TYPES = frozenset(("Data", "RefData", "AippData", "AnnData"))
+# Nodes whose output lives in variable memory when the graph is assigned.
+VARIABLE_MEMORY_TYPES = frozenset(("Variable", "Constant", "FileConstant", "ConstPlaceHolder"))
