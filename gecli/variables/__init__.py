@@ -1,0 +1,1 @@
+"""Variables at compile time (GE: VarManager): keys, memory, roads, sessions of several graphs, cache matching."""
