@@ -148,4 +148,6 @@ def printable(text: str, limit: int = 2000) -> str:
 
 
 def _escape(char: str) -> str:
-    return char.encode("unicode_escape", "surrogatepass").decode("ascii") if ord(char) < 0xD800 else f"\\u{ord(char):04x}"
+    return (
+        char.encode("unicode_escape", "surrogatepass").decode("ascii") if ord(char) < 0xD800 else f"\\u{ord(char):04x}"
+    )

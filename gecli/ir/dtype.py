@@ -329,4 +329,5 @@ def _numpy_type(dtype: DataType) -> np.dtype[Any]:
     scalar = getattr(ml_dtypes, name, None)
     if scalar is None:
         raise ValueError(f"{dtype.serial} needs a newer ml_dtypes (no {name})")
-    return np.dtype(scalar)
+    found: np.dtype[Any] = np.dtype(scalar)
+    return found

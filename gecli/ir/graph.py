@@ -46,7 +46,7 @@ class Graph:
         self.attrs: dict[str, Any] = {}
         self.output_names: list[str] = []
         self.subgraphs: dict[str, Graph] = {} if parent is None else parent.root.subgraphs
-        self.networkx: nx.MultiDiGraph = nx.MultiDiGraph(name=name)
+        self.networkx: nx.MultiDiGraph[str] = nx.MultiDiGraph(name=name)
         self._nodes: dict[str, OpDesc] = {}
         self._by_type: dict[str, dict[OpDesc, None]] = {}
         self._next_seq = 0
@@ -396,4 +396,3 @@ def feed(graph: Graph, node: OpDesc, *sources: Port | None) -> OpDesc:
         graph.connect(source, node, slot)
         node.input_descs[slot] = source.desc
     return node
-

@@ -15,7 +15,7 @@ class Port(NamedTuple):
     """Output `index` of `node`."""
 
     node: OpDesc
-    index: int
+    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody asks of a port
 
     @property
     def desc(self) -> TensorDesc:
