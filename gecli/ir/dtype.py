@@ -128,10 +128,11 @@ class DataType(IntEnum):
     @staticmethod
     def parse(text: str) -> DataType:
         """Read any accepted spelling: `DT_FLOAT`, `FLOAT`, `float32`, `f32`. Raises ValueError."""
-        found = _spellings().get(text) or _spellings().get(text.upper()) or _spellings().get(text.lower())
-        if found is None:
-            raise ValueError(f"{text!r} is not a data type")
-        return found
+        for spelling in (text, text.upper(), text.lower()):
+            found = _spellings().get(spelling)
+            if found is not None:  # FLOAT is number 0, so truth would not do
+                return found
+        raise ValueError(f"{text!r} is not a data type")
 
     def nbytes(self, elements: int) -> int:
         """Packed bytes of `elements` elements. Raises ValueError for opaque types."""
