@@ -1,0 +1,74 @@
+"""Memory plans: the worked example of the specification, and the laws on random buffers."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gecli.ir.op_desc import OpDesc, Port
+from gecli.planning.buffers import Buffer, Buffers
+from gecli.planning.memory import lower_bound, plan_memory
+
+
+def buffer(name: str, size: int, first: int, last: int) -> Buffer:
+    return Buffer(size, first, last, (Port(OpDesc(name, "Relu"), 0),))
+
+
+def reusable(*buffers: Buffer) -> Buffers:
+    return Buffers(buffers, (), (), 0)
+
+
+def test_the_worked_example_reaches_its_lower_bound() -> None:
+    rows = [(2048, 0, 2), (1024, 1, 3), (4096, 2, 4), (1024, 3, 5), (2048, 4, 6), (512, 5, 6)]
+    plan = plan_memory(reusable(*(buffer(f"b{i}", *row) for i, row in enumerate(rows))))
+    assert plan.lower_bound_bytes == 7168
+    assert plan.peak_bytes == 7168
+    assert plan.no_reuse_bytes == 10752
+
+
+def test_without_reuse_every_buffer_has_its_own_place() -> None:
+    plan = plan_memory(reusable(buffer("a", 512, 0, 1), buffer("b", 1024, 2, 3)), reuse=False)
+    assert plan.peak_bytes == 1536
+
+
+def test_outputs_then_inputs_form_the_zero_copy_tail() -> None:
+    out, data = buffer("out", 512, 1, 2), buffer("data", 1024, 0, 1)
+    plan = plan_memory(Buffers((buffer("t", 2048, 1, 1),), (out,), (data,), 0))
+    assert [plan.offsets[out.ports[0]], plan.offsets[data.ports[0]]] == [2048, 2560]
+    assert plan.zero_copy_bytes == 1536
+
+
+ROWS = st.lists(
+    st.tuples(st.integers(1, 8).map(lambda n: n * 512), st.integers(0, 30), st.integers(0, 12)), min_size=1, max_size=40
+)
+
+
+@given(ROWS)
+@settings(max_examples=200, deadline=None)
+def test_live_buffers_never_overlap_and_the_peak_is_between_bound_and_no_reuse(
+    rows: list[tuple[int, int, int]],
+) -> None:
+    buffers = [buffer(f"b{i}", size, first, first + length) for i, (size, first, length) in enumerate(rows)]
+    plan = plan_memory(reusable(*buffers))
+    spans = [(plan.offsets[b.ports[0]], plan.offsets[b.ports[0]] + b.size_bytes, b) for b in buffers]
+    for i, (start, stop, one) in enumerate(spans):
+        assert start % 512 == 0
+        for other_start, other_stop, other in spans[:i]:
+            together = one.first <= other.last and other.first <= one.last
+            assert not (together and start < other_stop and other_start < stop)
+    assert lower_bound(buffers) <= plan.peak_bytes <= plan.no_reuse_bytes
+
+
+@given(ROWS)
+@settings(max_examples=50, deadline=None)
+def test_the_plan_does_not_depend_on_when_it_is_made(rows: list[tuple[int, int, int]]) -> None:
+    buffers = [buffer(f"b{i}", size, first, first + length) for i, (size, first, length) in enumerate(rows)]
+    one, two = plan_memory(reusable(*buffers)), plan_memory(reusable(*buffers))
+    assert one.offsets == two.offsets
+    assert one.order_used == two.order_used
+
+
+def test_a_chain_of_many_buffers_is_planned_without_a_gap() -> None:
+    buffers = [buffer(f"b{i}", 512 * (1 + i % 7), i, i + 1) for i in range(20_000)]
+    plan = plan_memory(reusable(*buffers))
+    assert plan.gap_percent <= 5.0
