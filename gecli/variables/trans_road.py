@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from gecli.errors import CompileError
+from gecli.errors import InputError
 from gecli.ir.dtype import DataType
 from gecli.ir.tensor_desc import TensorDesc
 
@@ -91,7 +91,7 @@ class TransStep:
         return f"{self.type} is not a conversion of a road"
 
     def apply(self, array: NDArray[Any]) -> NDArray[Any]:
-        """The data after this step. Raises CompileError (UNSUPPORTED) for a step that is no conversion."""
+        """The data after this step. Raises InputError (RT_TRANS_UNSUPPORTED) for a step that is no conversion."""
         if self.is_data_unchanged:
             return array.reshape(self.dst.shape)
         if self.type in FORMAT_TYPES:
@@ -181,15 +181,23 @@ class TransRoad(tuple[TransStep, ...]):
     def convert_weight(self, weight: Weight) -> Weight:
         """`weight`, in the form of `source`, with the road's conversions pending on it."""
         for step in self:
-            weight = weight.then(step.transform(), step.dst)
+            weight = _converted(weight, step)
         return weight
 
 
-def unsupported(step: TransStep) -> CompileError:
-    return CompileError(
-        "G2018",
+def _converted(weight: Weight, step: TransStep) -> Weight:
+    desc = replace(step.dst, attrs=NO_ATTRS)  # a variable's descriptor holds the initial value itself
+    same_bytes = not weight.transforms or weight.shape == desc.shape
+    if step.is_data_unchanged and same_bytes:
+        return weight.described_as(desc)
+    return weight.then(step.transform(), desc)
+
+
+def unsupported(step: TransStep) -> InputError:
+    return InputError(
+        "G4011",
         f"a trans road cannot contain a step of type {step.type}",
-        kind="UNSUPPORTED",
+        kind="RT_TRANS_UNSUPPORTED",
         why=f"expected one of {', '.join(sorted(ROAD_TYPES))}; actual {step.type} ({step.src} -> {step.dst})",
         expected=sorted(ROAD_TYPES),
         actual=step.type,

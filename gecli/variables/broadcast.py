@@ -1,0 +1,20 @@
+"""Variables that collective operators broadcast (GE: VarBroadCastInfo)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+# The type strings of the seed, of the source and of the metadata library.
+BROADCAST_TYPES = frozenset(("HcomBroadcast", "HorovodBroadcast", "hvdCallbackBroadcast", "HvdCallbackBroadcast"))
+
+
+class BroadcastInfo(NamedTuple):
+    """One variable broadcast in place by input and output `idx` of an operator."""
+
+    var_name: str
+    broadcast_name: str
+    idx: int
+    input_offset: int
+    input_size: int
+    output_offset: int
+    output_size: int

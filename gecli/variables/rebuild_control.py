@@ -1,0 +1,82 @@
+"""Which graphs of a session must be compiled again (GE: GraphRebuildStateCtrl)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gecli.ir.graph import Graph
+
+MAX_FORMAT_CHANGES = 1  # GE: kMaxVarChangeTimes_
+RESOURCE_TYPES = frozenset(("Variable", "VariableV2", "VarHandleOp"))
+
+
+class RebuildControl:
+    """The variables each graph uses, the graphs that are stale, and how often each variable changed its format.
+
+    A variable may change once a session, so it can make each other graph stale at most once.
+    """
+
+    __slots__ = ("_changes", "_names", "_stale")
+
+    def __init__(self) -> None:
+        self._names: dict[int, frozenset[str]] = {}
+        self._stale: frozenset[int] = frozenset()
+        self._changes: dict[str, int] = {}
+
+    def add_graph(self, graph_id: int, graph: Graph) -> None:
+        """Replace the names of a graph by those of its variable nodes, subgraphs included; a stale mark stays."""
+        self.add_graph_names(
+            graph_id, (n.name for g in graph.all_graphs() for n in g.nodes_of(*sorted(RESOURCE_TYPES)))
+        )
+
+    def add_graph_names(self, graph_id: int, names: Iterable[str]) -> None:
+        """As `add_graph`, for a graph that is known by its variables only (a cached one)."""
+        self._names[graph_id] = frozenset(names)
+
+    def remove_graph(self, graph_id: int) -> None:
+        """Forget a graph; the change counts of its variables stay."""
+        self._names.pop(graph_id, None)
+        self._stale -= {graph_id}
+
+    def add_resource_name(self, graph_id: int, name: str) -> None:
+        self._names[graph_id] = self._names.get(graph_id, frozenset()) | {name}
+
+    def state_changed(self, name: str) -> None:
+        """Count a format change; every graph with this variable becomes stale, the one being compiled included."""
+        self._changes[name] = self.changes(name) + 1
+        self._stale |= {graph_id for graph_id, names in self._names.items() if name in names}
+
+    def build_end(self, graph_id: int) -> None:
+        self._stale -= {graph_id}
+
+    def is_stale(self, graph_id: int) -> bool:
+        return graph_id in self._stale
+
+    @property
+    def stale_graphs(self) -> tuple[int, ...]:
+        return tuple(sorted(self._stale))
+
+    def users(self, name: str) -> tuple[int, ...]:
+        """The graphs that use a variable."""
+        return tuple(sorted(graph_id for graph_id, names in self._names.items() if name in names))
+
+    def changes(self, name: str) -> int:
+        return self._changes.get(name, 0)
+
+    def permits_change(self, name: str) -> bool:
+        """True while the variable's one format change is not used up."""
+        return self.changes(name) < MAX_FORMAT_CHANGES
+
+    def snapshot(self) -> RebuildControl:
+        """A copy for `restore`."""
+        other = RebuildControl()
+        other.restore(self)
+        return other
+
+    def restore(self, snapshot: RebuildControl) -> None:
+        """Return to the state of `snapshot`."""
+        self._names = dict(snapshot._names)
+        self._stale = snapshot._stale
+        self._changes = dict(snapshot._changes)

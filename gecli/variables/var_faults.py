@@ -1,0 +1,71 @@
+"""The errors of variable memory: each names the variable, the graph and the two values that disagree."""
+
+from __future__ import annotations
+
+from gecli.errors import CompileError, InputError
+from gecli.ir.tensor_desc import TensorDesc
+
+ONE_SESSION = "compile the models in one session, or run with --no-session"
+
+
+def not_found(name: str, why: str) -> CompileError:
+    return CompileError("G2015", f"variable {name!r} is not known", kind="VAR_NOT_FOUND", node=name, why=why)
+
+
+def shape_grows(name: str, old: TensorDesc, new: TensorDesc, capacity: int, where: str) -> CompileError:
+    return CompileError(
+        "G2011",
+        f"variable {name!r} changed shape from {list(old.shape)} to {list(new.shape)}",
+        kind="VAR_SHAPE_GROWS",
+        node=name,
+        where=where,
+        why=f"its block holds {capacity} bytes ({old}); {new} needs {new.size_bytes}",
+        do="remove the variable or rename it",
+        expected=capacity,
+        actual=new.size_bytes,
+    )
+
+
+def key_conflict(name: str, why: str) -> CompileError:
+    return CompileError("G2010", f"variable {name!r} has two addresses", kind="VAR_KEY_CONFLICT", node=name, why=why)
+
+
+def overlap(name: str, start: int, size: int, other: str, other_start: int) -> CompileError:
+    return CompileError(
+        "G2012",
+        f"variable {name!r} overlaps variable {other!r}",
+        kind="VAR_OVERLAP",
+        node=name,
+        why=f"{size} bytes at {start:#x} meet the block at {other_start:#x}",
+        do=ONE_SESSION,
+    )
+
+
+def exhausted(graph: str, used: int, limit: int) -> CompileError:
+    return CompileError(
+        "G2013",
+        f"variable memory exhausted: used {used}, limit {limit}",
+        kind="VAR_MEM_EXHAUSTED",
+        where=f"graph {graph!r}",
+        why=f"expected at most {limit} bytes of variables; actual {used}",
+        do=f"raise the limit: --var-mem-max-size {used}",
+        expected=limit,
+        actual=used,
+    )
+
+
+def road_conflict(name: str) -> CompileError:
+    return CompileError(
+        "G2016",
+        f"variable {name!r} already has another trans road",
+        kind="VAR_ROAD_CONFLICT",
+        node=name,
+        why="a variable's stored form changes at most once a session",
+        do="compile the graphs that disagree in two sessions",
+    )
+
+
+def restore_fault(kind: str, name: str, message: str, why: str, do: str = "") -> InputError:
+    """A variable of a loaded model that does not fit the session, under the runtime's name."""
+    code = "G4011" if kind == "RT_VAR_GREW" else "G4010"
+    return InputError(code, message, kind=kind, node=name, why=why, do=do)
