@@ -34,7 +34,7 @@ def assign_variable_memory(graph: Graph, manager: VarManager, graph_id: int) -> 
     """
     state = manager.snapshot()
     try:
-        manager.variables.graph_names[graph_id] = graph.name
+        manager.resource.graph_names[graph_id] = graph.name
         placed = [_place(node, manager, graph, graph_id) for node in variable_memory_nodes(graph)]
         manager.check_limits(graph.name)
     except BaseException:
@@ -74,16 +74,16 @@ def _place(node: OpDesc, manager: VarManager, graph: Graph, graph_id: int) -> tu
             where=where,
             do=f"remove the attribute {OUTPUT_MEMORY_TYPE}",
         )
-    name, variables = manager_name(node), manager.variables
+    name, resource = manager_name(node), manager.resource
     desc = replace(node.output_descs[0], size_bytes=output_size(node, manager.padding_bytes))
-    if variables.exists_as(name, desc):
-        variables.require_fits(name, desc, where)
+    if resource.exists_as(name, desc):
+        resource.require_fits(name, desc, where)
     else:
         manager.assign(name, desc, node, where)
         if node.type == "Variable":
             _share_with_source(node, manager)
-        variables.set_allocated_graph_id(name, graph_id)
-    return node, desc, variables.address_of(name, desc)
+        resource.set_allocated_graph_id(name, graph_id)
+    return node, desc, resource.address_of(name, desc)
 
 
 def _share_with_source(node: OpDesc, manager: VarManager) -> None:
@@ -91,10 +91,10 @@ def _share_with_source(node: OpDesc, manager: VarManager) -> None:
     source = node.attrs.get(SRC_VAR_NAME)
     if not source:
         return
-    desc = manager.variables.current_desc(source)
+    desc = manager.resource.current_desc(source)
     if desc is None:
         raise var_faults.not_found(source, f"{node.name!r} names it in {SRC_VAR_NAME}")
-    manager.variables.set_address(node.name, desc, manager.variables.address_of(source, desc))
+    manager.resource.set_address(node.name, desc, manager.resource.address_of(source, desc))
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ def assign_ref_outputs(graph: Graph, manager: VarManager) -> dict[Port, int]:
         if variable is None:
             raise var_faults.not_found(name, f"output {port} is stored into it, but the graph has no such node")
         if variable.type != "RefData":
-            found[port] = manager.variables.address_of(manager_name(variable), variable.output_descs[0])
+            found[port] = manager.resource.address_of(manager_name(variable), variable.output_descs[0])
     return found
 
 
@@ -146,8 +146,8 @@ def assign_named_outputs(graph: Graph, manager: VarManager) -> dict[Port, int]:
     """Ports that are computed directly into a variable (`_assign_var_name`); unknown variables are skipped."""
     found: dict[Port, int] = {}
     for port, name in _marked_ports(graph, ASSIGN_VAR_NAME):
-        desc = manager.variables.current_desc(name)
-        entry = None if desc is None else manager.variables.find(name, desc)
+        desc = manager.resource.current_desc(name)
+        entry = None if desc is None else manager.resource.find(name, desc)
         if entry is not None:
             found[port] = entry.address
     return found
@@ -165,7 +165,7 @@ def assign_var_attrs(graph: Graph, manager: VarManager) -> VariablePorts:
         if node.type != "Variable":
             continue
         owner: Graph = node.graph
-        offsets[node.out()] = manager.variables.address_of(manager_name(node), node.output_descs[0])
+        offsets[node.out()] = manager.resource.address_of(manager_name(node), node.output_descs[0])
         for use in owner.consumers(node.out()):
             if use.node.type in BROADCAST_TYPES:
                 broadcasts.append((node, use))
@@ -192,7 +192,7 @@ def record_broadcasts(
             raise _broken(operator, f"input {index} has {sizes[0]} bytes, output {index} has {sizes[1]}")
         offset = output_offsets[out]
         info = BroadcastInfo(manager_name(variable), operator.name, index, offset, sizes[0], offset, sizes[1])
-        manager.variables.save_broadcast(graph_id, info)
+        manager.resource.save_broadcast(graph_id, info)
 
 
 def _assign_chain(graph: Graph, first: OpDesc) -> list[Port]:

@@ -2,14 +2,31 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from gecli.ir.dtype import DataType
 from gecli.ir.tensor_desc import TensorDesc
+
+# Fields of the model protobuf that the IR carries as attributes of these names, absent when at their default.
+_BEFORE_SIZE = ("device_type",)
+_BEHIND_SIZE = (
+    "weight_size",
+    "cmps_tab_offset",
+    "cmps_tab",
+    "reuse_input_index",
+    "reuse_input",
+    "data_offset",
+    "cmps_size",
+    "real_dim_cnt",
+    "input_tensor",
+    "output_tensor",
+)
 
 
 def same_desc(a: TensorDesc, b: TensorDesc) -> str | None:
     """The name of the first field in which two descriptors differ, in the cache's order; None when they are equal.
 
-    Formats are compared with groups and C0 code. Attributes take no part; an origin that was never set is the
+    Formats are compared with groups and C0 code. Free attributes take no part; an origin that was never set is the
     stored form.
     """
     if a.shape != b.shape:
@@ -26,6 +43,13 @@ def same_desc(a: TensorDesc, b: TensorDesc) -> str | None:
         return "origin_dtype"
     if a.name != b.name:
         return "name"
+    for name in _BEFORE_SIZE:
+        if _extension(a, name) != _extension(b, name):
+            return name
     if a.size_bytes != b.size_bytes:
         return "size"
-    return None
+    return next((name for name in _BEHIND_SIZE if _extension(a, name) != _extension(b, name)), None)
+
+
+def _extension(desc: TensorDesc, name: str) -> Any:
+    return desc.attrs.get(name) or None

@@ -11,6 +11,7 @@ from gecli.variables import var_faults
 from gecli.variables.limits import MemoryLimits
 from gecli.variables.mem_resource import HbmResource
 from gecli.variables.sizes import DEFAULT_PADDING_BYTES
+from gecli.variables.trans_road import TransRoad
 from gecli.variables.var_resource import VarResource
 
 OTHER_VERSION = 2  # GE: SessionVersion; stored only
@@ -20,17 +21,17 @@ OTHER_VERSION = 2  # GE: SessionVersion; stored only
 class VarManagerState:
     """A moment of a manager, to return to when a compile fails."""
 
-    variables: VarResource
+    resource: VarResource
     hbm: HbmResource
 
 
 class VarManager:
-    """The variables of one session (`variables`), their memory (`hbm`) and its limits.
+    """The variables of one session (`resource`), their memory (`hbm`) and its limits.
 
-    Passes work on `variables`; this class adds what concerns memory and the session as a whole.
+    What variable passes ask for is also here; memory and artifacts work on `resource`.
     """
 
-    __slots__ = ("device_id", "hbm", "job_id", "limits", "padding_bytes", "session_id", "variables", "version")
+    __slots__ = ("device_id", "hbm", "job_id", "limits", "padding_bytes", "resource", "session_id", "version")
 
     def __init__(
         self,
@@ -50,12 +51,12 @@ class VarManager:
         self.version = version
         self.device_id = device_id
         self.job_id = job_id
-        self.variables = VarResource(self.limits.var_logic_base)
+        self.resource = VarResource(self.limits.var_logic_base)
         self.hbm = HbmResource()
 
     @property
     def logic_base(self) -> int:
-        return self.variables.logic_base
+        return self.resource.logic_base
 
     @property
     def model_variable_bytes(self) -> int:
@@ -64,11 +65,11 @@ class VarManager:
 
     def assign(self, name: str, desc: TensorDesc, node: OpDesc | None = None, where: str = "") -> int:
         """The logical address of a variable in the form of `desc`. Raises as `VarResource.assign`."""
-        return self.variables.assign(name, desc, self.hbm, node, where)
+        return self.resource.assign(name, desc, self.hbm, node, where)
 
     def restore_variable(self, name: str, desc: TensorDesc, address: int) -> int:
         """Take over a variable of a loaded model. Raises as `VarResource.restore`."""
-        return self.variables.restore(name, desc, address, self.hbm, self.limits.var_max_bytes)
+        return self.resource.restore(name, desc, address, self.hbm, self.limits.var_max_bytes)
 
     def check_limits(self, graph_name: str) -> None:
         """Refuse more variables than can be loaded. Raises CompileError (VAR_MEM_EXHAUSTED).
@@ -78,12 +79,43 @@ class VarManager:
         if self.hbm.used_bytes > self.limits.var_max_bytes:
             raise var_faults.exhausted(graph_name, self.hbm.used_bytes, self.limits.var_max_bytes)
 
+    # ------------------------------------------------------------------ what passes ask for
+
+    def exists(self, name: str) -> bool:
+        return self.resource.exists(name)
+
+    def current_desc(self, name: str) -> TensorDesc | None:
+        return self.resource.current_desc(name)
+
+    def trans_road(self, name: str) -> TransRoad | None:
+        return self.resource.trans_road(name)
+
+    def set_trans_road(self, name: str, road: TransRoad) -> None:
+        """Raises as `VarResource.set_trans_road`."""
+        self.resource.set_trans_road(name, road)
+
+    def set_changed_graph_id(self, name: str, graph_id: int) -> None:
+        self.resource.set_changed_graph_id(name, graph_id)
+
+    def renew(self, name: str, desc: TensorDesc, *, with_shape: bool = False) -> None:
+        """Raises as `VarResource.renew`."""
+        self.resource.renew(name, desc, with_shape=with_shape)
+
+    def record_staged(self, graph_id: int, name: str, desc: TensorDesc) -> None:
+        self.resource.record_staged(graph_id, name, desc)
+
+    @property
+    def shares_memory_between_batches(self) -> bool:
+        return self.resource.shares_memory_between_batches
+
+    # ------------------------------------------------------------------ atomicity
+
     def snapshot(self) -> VarManagerState:
-        return VarManagerState(self.variables.copy(), self.hbm.copy())
+        return VarManagerState(self.resource.copy(), self.hbm.copy())
 
     def restore(self, state: VarManagerState) -> None:
         """Return to `state`, which stays usable."""
-        self.variables.become(state.variables)
+        self.resource.become(state.resource)
         self.hbm.become(state.hbm)
 
 

@@ -81,13 +81,13 @@ class MatchResult:
 
 def record_of(manager: VarManager, graph_id: int | None = None) -> VarDescCache:
     """The manager's side of a record; with a graph id also what that graph changed and staged."""
-    variables = manager.variables
-    descs = dict(sorted(variables.current_descs.items()))
-    roads = dict(sorted(variables.roads.items()))
+    resource = manager.resource
+    descs = dict(sorted(resource.current_descs.items()))
+    roads = dict(sorted(resource.roads.items()))
     if graph_id is None:
         return VarDescCache(descs, roads)
-    staged = dict(sorted(variables.staged(graph_id).items()))
-    return VarDescCache(descs, roads, variables.changed_names(graph_id), staged)
+    staged = dict(sorted(resource.staged(graph_id).items()))
+    return VarDescCache(descs, roads, resource.changed_names(graph_id), staged)
 
 
 def match(record: VarMatch | None, manager: VarManager) -> MatchResult:
@@ -98,20 +98,20 @@ def match(record: VarMatch | None, manager: VarManager) -> MatchResult:
     """
     if record is None:
         return MatchResult("after")
-    variables = manager.variables
-    after = _first_difference(record.after.var_desc_map, variables)
+    resource = manager.resource
+    after = _first_difference(record.after.var_desc_map, resource)
     if after is None:
         return MatchResult("after")
-    before = _first_difference(record.before.var_desc_map, variables)
+    before = _first_difference(record.before.var_desc_map, resource)
     if before is not None:
         reason = "var_desc_mismatch" if before.field else "var_missing"
         return MatchResult(None, reason, after, before)
     created = {
         name: desc
         for name, desc in record.after.var_desc_map.items()
-        if name not in record.before.var_desc_map and variables.exists(name)
+        if name not in record.before.var_desc_map and resource.exists(name)
     }
-    conflict = _first_difference(created, variables)
+    conflict = _first_difference(created, resource)
     if conflict is not None:
         return MatchResult(None, "var_conflict", after, None, conflict)
     return MatchResult("before", after=after)
@@ -135,12 +135,12 @@ def why_contradictory(record: VarMatch) -> str:
 class Refresh:
     """A computed change of the session to the state after a cached compile; nothing happens before `commit`."""
 
-    variables: VarResource
+    resource: VarResource
     rebuild: RebuildControl
 
     def commit(self, manager: VarManager, rebuild: RebuildControl) -> None:
         """Make the change, after the cached model has been loaded."""
-        manager.variables.become(self.variables)
+        manager.resource.become(self.resource)
         rebuild.restore(self.rebuild)
 
 
@@ -150,7 +150,7 @@ def refresh(record: VarMatch, manager: VarManager, rebuild: RebuildControl, grap
     Validated on copies. Raises CacheError (trans_road_missing) when a changed variable has no road or descriptor, and
     as `VarResource.renew` and `set_trans_road`.
     """
-    planned, marks, after = manager.variables.copy(), rebuild.snapshot(), record.after
+    planned, marks, after = manager.resource.copy(), rebuild.snapshot(), record.after
     for name, desc in sorted(after.staged_var_desc_map.items()):
         planned.renew(name, desc)
         planned.record_staged(graph_id, name, desc)
@@ -171,9 +171,9 @@ def refresh(record: VarMatch, manager: VarManager, rebuild: RebuildControl, grap
     return Refresh(planned, marks)
 
 
-def _first_difference(descs: Mapping[str, TensorDesc], variables: VarResource) -> Difference | None:
+def _first_difference(descs: Mapping[str, TensorDesc], resource: VarResource) -> Difference | None:
     for name, desc in sorted(descs.items()):
-        current = variables.current_desc(name)
+        current = resource.current_desc(name)
         if current is None:
             return Difference(name)
         field_name = same_desc(desc, current)

@@ -359,8 +359,8 @@ class VarResource:
     def renew(self, name: str, desc: TensorDesc, *, with_shape: bool = False) -> None:
         """Give the current descriptor the format and origin format of `desc`, and re-key its address.
 
-        GE: RenewCurVarDesc. `with_shape` takes the dims too, for a road that only changes the description. An unknown name has no effect.
-        Raises CompileError (VAR_NOT_FOUND, VAR_KEY_CONFLICT).
+        GE: RenewCurVarDesc. `with_shape` takes the dims too, for a road that only changes the description. An unknown
+        name has no effect. Raises CompileError (VAR_NOT_FOUND, VAR_KEY_CONFLICT).
         """
         base = self.base_name(name)
         current = self.current_descs.get(base)
