@@ -71,8 +71,12 @@ def lower_bound(buffers: Sequence[Buffer]) -> int:
 
 
 def _best(buffers: Sequence[Buffer], bound: int) -> tuple[str, list[int], int]:
-    name, placed = "first", _sweep(buffers)
+    name, placed = "first", _sweep(buffers, None)
     peak = _peak(buffers, placed)
+    if peak != bound:
+        two_ended = _sweep(buffers, bound)
+        if _peak(buffers, two_ended) < peak:
+            name, placed, peak = "two ends", two_ended, _peak(buffers, two_ended)
     if peak == bound or len(buffers) > MAX_QUADRATIC:
         return name, placed, peak
     for other, key in _ORDERS:
@@ -104,8 +108,12 @@ def _stacked(buffers: Sequence[Buffer], start: int) -> list[int]:
     return offsets
 
 
-def _sweep(buffers: Sequence[Buffer]) -> list[int]:
-    """Tightest-gap placement in order of first use; only the buffers that live at that step are looked at."""
+def _sweep(buffers: Sequence[Buffer], ceiling: int | None) -> list[int]:
+    """Placement in order of first use; only the buffers that live at that step are looked at.
+
+    With a ceiling, buffers go to the bottom when it is free and hang from the ceiling otherwise, which packs chains
+    of changing sizes without a gap; without one, each takes the tightest gap.
+    """
     placed = [0] * len(buffers)
     live: list[tuple[int, int, int]] = []  # (offset, end, last), sorted by offset
     expiry = -1
@@ -114,10 +122,20 @@ def _sweep(buffers: Sequence[Buffer]) -> list[int]:
         if buffer.first > expiry:
             live = [row for row in live if row[2] >= buffer.first]
             expiry = buffer.first
-        offset = _tightest_gap(((row[0], row[1]) for row in live), buffer.size_bytes)
+        offset = _from_ends(live, buffer.size_bytes, ceiling) if ceiling else None
+        if offset is None:
+            offset = _tightest_gap(((row[0], row[1]) for row in live), buffer.size_bytes)
         placed[i] = offset
         insort(live, (offset, offset + buffer.size_bytes, buffer.last))
     return placed
+
+
+def _from_ends(live: Sequence[tuple[int, int, int]], size: int, ceiling: int) -> int | None:
+    """Offset 0 when free, else the highest free place below `ceiling`; None when neither is."""
+    if size <= (live[0][0] if live else ceiling):
+        return 0
+    top = max((row[1] for row in live), default=0)
+    return ceiling - size if top + size <= ceiling else None
 
 
 def _place(buffers: Sequence[Buffer], order: Sequence[int]) -> list[int]:

@@ -1,0 +1,1 @@
+"""The simulated runtime: loading OM files, variables at logical addresses, a flat program of numpy steps."""

@@ -1,0 +1,181 @@
+"""A loaded static model as a flat list of bound steps over planned memory (runtime.md 11.1).
+
+Everything that does not change from run to run is done here once: addresses, views, packed weights, scratch. A run
+is `for step in steps: step()`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gecli.engine.kernel_table import is_agnostic
+from gecli.errors import RuntimeFault
+from gecli.ir.attributes import CONST_TYPES, DATA_TYPES
+from gecli.ir.op_desc import OpDesc, Port
+from gecli.layout.transfer import transfer
+from gecli.ops.operator import OperatorType
+from gecli.ops.registry import find, operator_of
+from gecli.runtime.operands import Operand, Step, is_blocked, logical_input, logical_output, to_logical
+
+Array = NDArray[Any]
+# Types that need no step: their outputs are inputs, constants or variables.
+SILENT_TYPES = CONST_TYPES | DATA_TYPES | {"Variable", "VariableV2", "FileConstant", "NetOutput", "NoOp"}
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """One bound step and the node it belongs to."""
+
+    step: Step
+    node: OpDesc
+
+
+@dataclass(slots=True)
+class Program:
+    """The steps of one model, in order."""
+
+    instructions: list[Instruction]
+    operands: dict[Port, Operand]
+
+    def __post_init__(self) -> None:
+        self._steps = [instruction.step for instruction in self.instructions]
+
+    _steps: list[Step] = None  # type: ignore[assignment]  # set in __post_init__; a field because of slots
+
+    def run(self) -> None:
+        """One execution over the bound arrays."""
+        for step in self._steps:
+            step()
+
+
+def bind_program(nodes: list[OpDesc], operands: dict[Port, Operand]) -> Program:
+    """Bind every node, in id order, to the arrays of its operands."""
+    instructions = []
+    for node in nodes:
+        if node.type in SILENT_TYPES or node.ref_variable is not None:
+            continue
+        instructions += [Instruction(step, node) for step in _bind(node, operands)]
+    return Program(instructions, operands)
+
+
+def _bind(node: OpDesc, operands: dict[Port, Operand]) -> list[Step]:
+    kind = find(node.type)
+    assert kind is not None, f"{node.type} was checked at load"
+    inputs = [None if port is None else operands[port] for port in node.inputs]
+    outputs = [operands[Port(node, index)] for index in range(len(node.output_descs))]
+    if node.type in ("TransData", "ReFormat"):
+        return _bind_conversion(_present(inputs[0], node), outputs[0])
+    if getattr(kind.cls, "view", False) and not is_blocked(outputs[0].desc):
+        step = _bind_view(_present(inputs[0], node), outputs[0])
+        if step is not None:
+            return step
+    return _bind_kernel(node, kind, inputs, outputs)
+
+
+def _present(operand: Operand | None, node: OpDesc) -> Operand:
+    assert operand is not None, f"{node.name} has no input 0"
+    return operand
+
+
+def _bind_view(source: Operand, target: Operand) -> list[Step] | None:
+    """Nothing when both are the same memory, else a copy of the bytes; None when the forms do not allow it."""
+    if is_blocked(source.desc) and not source.is_logical:
+        return None
+    if source.array.dtype != target.array.dtype or source.array.size != target.array.size:
+        return None
+    if _same_memory(source.array, target.array):
+        return []
+    flat, out = source.array.reshape(target.array.shape), target.array
+    return [lambda: np.copyto(out, flat)]
+
+
+def _same_memory(a: Array, b: Array) -> bool:
+    return a.ctypes.data == b.ctypes.data and a.nbytes == b.nbytes
+
+
+def _bind_conversion(source: Operand, target: Operand) -> list[Step]:
+    """A TransData between the forms in which its two sides are kept."""
+    have = source.desc.logical() if source.is_logical else source.desc
+    want = target.desc.logical() if target.is_logical else target.desc
+    array, out = source.array, target.array
+    if have.format.primary == want.format.primary or (have.shape == want.shape and _plain(have, want)):
+        if _same_memory(array, out):
+            return []
+        flat = array.reshape(out.shape)
+        return [lambda: np.copyto(out, flat)]
+    if source.is_constant:
+        fixed = transfer(array, have, want, road=False)
+        return [lambda: np.copyto(out, fixed)]
+    return [lambda: np.copyto(out, transfer(array, have, want, road=False))]
+
+
+def _plain(have: Any, want: Any) -> bool:
+    """ND and an origin format of equal dims hold the same array."""
+    nd = 2
+    return have.format.is_origin and want.format.is_origin and nd in (int(have.format), int(want.format))
+
+
+def _bind_kernel(node: OpDesc, kind: OperatorType, inputs: list[Operand | None], outputs: list[Operand]) -> list[Step]:
+    op = operator_of(node)
+    assert op is not None
+    before: list[Step] = []
+    after: list[Step] = []
+    if _runs_on_stored_form(node.type, inputs, outputs):
+        arrays = [None if operand is None else operand.array for operand in inputs]
+        results = [operand.array for operand in outputs]
+    else:
+        arrays = [None if operand is None else logical_input(operand, before) for operand in inputs]
+        results = [logical_output(operand, after) for operand in outputs]
+    while arrays and arrays[-1] is None:
+        arrays.pop()
+    op.constant_inputs = frozenset(
+        slot for slot, operand in enumerate(inputs) if operand is not None and operand.is_constant
+    )
+    bound = op.bind(arrays, results) if hasattr(op, "bind") else None
+    return [*before, bound if bound is not None else kernel_step(op.kernel, arrays, results, node), *after]
+
+
+def _runs_on_stored_form(type: str, inputs: list[Operand | None], outputs: list[Operand]) -> bool:
+    """An elementwise operator may work on blocked bytes when all its blocked operands are stored alike."""
+    blocked = [operand for operand in (*inputs, *outputs) if operand is not None and is_blocked(operand.desc)]
+    if not blocked or any(operand.is_logical for operand in blocked) or not is_agnostic(type):
+        return False
+    first = blocked[0].desc
+    if any(operand.desc.format != first.format or operand.desc.shape != first.shape for operand in blocked):
+        return False
+    others = [operand for operand in inputs if operand is not None and not is_blocked(operand.desc)]
+    return all(operand.array.size == 1 for operand in others)
+
+
+def kernel_step(kernel: Callable[..., Any], arrays: list[Array | None], results: list[Array], node: OpDesc) -> Step:
+    """A step that calls the plain kernel and copies its results into place."""
+
+    def step() -> None:
+        try:
+            values = kernel(*arrays)
+        except (ValueError, IndexError) as err:
+            raise RuntimeFault(
+                "G4001", f"{node.type} node {node.name!r} failed", why=str(err), node=node.name, kind="RT_SHAPE_RANGE"
+            ) from err
+        for result, value in zip(results, values if isinstance(values, tuple) else (values,)):
+            if result.shape != value.shape:
+                raise RuntimeFault(
+                    "G4001",
+                    f"{node.type} node {node.name!r} gave another shape than the model says",
+                    why=f"expected {list(result.shape)}, got {list(value.shape)}",
+                    node=node.name,
+                    kind="RT_SHAPE_RANGE",
+                    expected=list(result.shape),
+                    actual=list(value.shape),
+                )
+            np.copyto(result, value, casting="unsafe")
+
+    return step
+
+
+__all__ = ["Instruction", "Program", "bind_program", "kernel_step", "to_logical"]

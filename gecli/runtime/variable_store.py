@@ -1,0 +1,230 @@
+"""The variables of a session on one simulated device: blocks at logical addresses, in the form each model stores.
+
+A variable has one value and, when models compiled apart store it differently, several forms of it (design.md
+decision 30). Exactly one form is current; before a model runs, its own forms are made current by converting the
+value through the user's form.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gecli.errors import InputError, RuntimeFault
+from gecli.ir.tensor_desc import TensorDesc
+from gecli.ir.weight import Weight
+from gecli.variables.sizes import padded_bytes, span_bytes
+from gecli.variables.trans_road import TransRoad
+
+Array = NDArray[Any]
+GUARD_BYTES = 512  # the tensor starts this far inside its block (variables.md 2.3)
+INIT_MODES = ("error", "zero", "random")
+
+
+@dataclass(eq=False, slots=True)
+class Form:
+    """A variable as one model stores it. `view` is the tensor inside its block."""
+
+    desc: TensorDesc
+    logical_address: int
+    road: TransRoad
+    view: Array
+
+    @property
+    def user_desc(self) -> TensorDesc:
+        """The form the user declared: where the road starts."""
+        return self.road.source if self.road else self.desc
+
+    def to_user(self, name: str) -> Array:
+        """The value in the user's form. Raises RuntimeFault when the road has no way back."""
+        if not self.road:
+            return self.view.copy()
+        back = self.road.inverse()
+        if back is None:
+            raise RuntimeFault(
+                "G4011",
+                f"variable {name!r} cannot be brought back to its declared format",
+                why=self.road.why_one_way(),
+                do="save the stored bytes with --raw-format",
+                kind="RT_TRANS_UNSUPPORTED",
+            )
+        return back.replay(self.view)
+
+    def from_user(self, array: Array) -> Array:
+        return self.road.replay(array) if self.road else array
+
+
+@dataclass(slots=True)
+class Variable:
+    """One variable of the session."""
+
+    name: str
+    forms: list[Form] = field(default_factory=list)
+    current: Form | None = None
+    initialised_by: str = ""  # what gave it its value; empty: nothing yet
+
+    @property
+    def is_initialised(self) -> bool:
+        return bool(self.initialised_by)
+
+
+class VariableStore:
+    """All variables of a session, by name."""
+
+    def __init__(self, seed: int = 1) -> None:
+        self._variables: dict[str, Variable] = {}
+        self._seed = seed
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._variables
+
+    def __getitem__(self, name: str) -> Variable:
+        """The variable of this name. Raises RuntimeFault (RT_VAR_NOT_FOUND) with close names."""
+        found = self._variables.get(name)
+        if found is None:
+            import difflib
+
+            near = difflib.get_close_matches(name, self._variables, n=3)
+            raise RuntimeFault(
+                "G4010",
+                f"the session has no variable {name!r}",
+                why=f"close names: {', '.join(near)}"
+                if near
+                else f"its variables: {', '.join(self.names()) or 'none'}",
+                kind="RT_VAR_NOT_FOUND",
+            )
+        return found
+
+    def names(self) -> list[str]:
+        return sorted(self._variables)
+
+    def register(
+        self, name: str, desc: TensorDesc, address: int, road: TransRoad, init_value: Weight | None, model: str
+    ) -> Form:
+        """The form in which `model` stores the variable; made (and initialised) on first use.
+
+        Raises InputError (RT_VAR_DESC_MISMATCH) when another model of the session declares it differently, and
+        RuntimeFault (RT_INIT_VALUE_MISMATCH) when the initial value does not fit.
+        """
+        variable = self._variables.setdefault(name, Variable(name))
+        for form in variable.forms:
+            if form.desc.same_storage(desc):
+                return form
+        form = Form(desc, address, road, _allocate(desc))
+        if variable.forms:
+            _require_same_user_form(name, variable.forms[0], form, model)
+        variable.forms.append(form)
+        if variable.current is None:
+            variable.current = form
+        if init_value is not None and not variable.is_initialised:
+            _initialise(name, form, init_value)
+            variable.current = form
+            variable.initialised_by = "_init_value"
+        return form
+
+    def activate(self, name: str, form: Form) -> None:
+        """Make `form` the current one, converting the value when another form holds it."""
+        variable = self._variables[name]
+        if variable.current is form:
+            return
+        if variable.is_initialised and variable.current is not None:
+            form.view[...] = form.from_user(variable.current.to_user(name))
+        variable.current = form
+
+    def require_value(self, name: str, init: str, reader: str) -> None:
+        """Called before a program reads a variable that it has not written. Raises RuntimeFault when it has no value.
+
+        `init` is what to do then: `error`, `zero`, or `random` (as an input of that name would be filled).
+        """
+        variable = self._variables[name]
+        if variable.is_initialised or variable.current is None:
+            return
+        form = variable.current
+        if init == "error":
+            raise RuntimeFault(
+                "G4006",
+                f"variable {name!r} is read before anything gave it a value",
+                where=f"first read by node {reader}",
+                do="load it with --load-vars, run a model that assigns it first, or use --init zero",
+                kind="RT_VAR_UNINITIALISED",
+            )
+        if init == "random":
+            from gecli.runtime.inputs import random_array
+
+            user = form.user_desc
+            form.view[...] = form.from_user(random_array(name, user.dtype, user.shape, self._seed))
+        variable.initialised_by = init
+
+    def mark_written(self, name: str, by: str) -> None:
+        variable = self._variables[name]
+        if not variable.is_initialised:
+            variable.initialised_by = by
+
+    def value(self, name: str, *, raw: bool = False) -> Array:
+        """A copy of the variable in the user's form, or as stored with `raw`."""
+        form = self._current(name)
+        return form.view.copy() if raw else form.to_user(name)
+
+    def set_value(self, name: str, array: Array, by: str = "loaded") -> None:
+        """Store `array`, given in the user's form. Raises RuntimeFault when dtype or shape differ."""
+        form = self._current(name)
+        user = form.user_desc
+        if tuple(array.shape) != user.shape or array.dtype != user.dtype.numpy:
+            raise RuntimeFault(
+                "G4011",
+                f"the value for variable {name!r} does not fit",
+                why=f"expected {user.dtype.serial} {list(user.shape)}, got {array.dtype.name} {list(array.shape)}",
+                kind="RT_INIT_VALUE_MISMATCH",
+                expected=list(user.shape),
+                actual=list(array.shape),
+            )
+        form.view[...] = form.from_user(array)
+        self._variables[name].initialised_by = by
+
+    def _current(self, name: str) -> Form:
+        form = self[name].current
+        assert form is not None
+        return form
+
+
+def _allocate(desc: TensorDesc) -> Array:
+    bits = desc.dtype.bits or 0
+    if bits % 8 or desc.dtype.numpy.hasobject:
+        return np.zeros(desc.shape, desc.dtype.numpy)
+    block = np.zeros(span_bytes(padded_bytes(desc)), dtype=np.uint8)
+    return block[GUARD_BYTES : GUARD_BYTES + desc.nbytes].view(desc.dtype.numpy).reshape(desc.shape)
+
+
+def _initialise(name: str, form: Form, value: Weight) -> None:
+    if value.desc.same_storage(form.desc):
+        form.view[...] = value.numpy()
+        return
+    if form.road and value.desc.same_storage(form.road.source):
+        form.view[...] = form.road.replay(value.numpy())
+        return
+    raise RuntimeFault(
+        "G4011",
+        f"the initial value of variable {name!r} does not fit",
+        why=f"the variable is {form.desc}, its initial value {value.desc}",
+        do="compile the model again",
+        kind="RT_INIT_VALUE_MISMATCH",
+    )
+
+
+def _require_same_user_form(name: str, known: Form, new: Form, model: str) -> None:
+    one, two = known.user_desc, new.user_desc
+    if one.same_storage(two) or (one.dtype == two.dtype and one.shape == two.shape):
+        return
+    raise InputError(
+        "G4011",
+        f"variable {name!r} is declared differently by the models of this session",
+        where=model,
+        why=f"an earlier model declares {one}, this one {two}",
+        do="compile the models in one session, or run with --no-session",
+        kind="RT_VAR_DESC_MISMATCH",
+        expected=str(one),
+        actual=str(two),
+    )
