@@ -177,8 +177,8 @@ GE_CODES: dict[str, Entry] = {
     ),
     "E10032": Entry(
         OPTION,
-        "JSON file of an option cannot be used",
-        "The file is not JSON, or its members are not those that the option reads.",
+        "file of options cannot be used",
+        "The file is not JSON (gecli.toml: TOML), or its members are not those that the option reads.",
         "Correct the file at the line or JSON pointer shown.",
     ),
     "E10034": Entry(

@@ -1,0 +1,47 @@
+"""Options of `gecli cache ls` and `gecli cache gc`."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from gecli.options.option import INT64_MAX, Option
+
+_both = partial(Option, subcommands=("cache ls", "cache gc"), group="Selection")
+_ls = partial(Option, subcommands=("cache ls",), group="Listing")
+_policy = partial(Option, subcommands=("cache gc",), group="What is removed")
+_gc = partial(Option, subcommands=("cache gc",), group="How it is removed")
+
+CACHE_OPTIONS: tuple[Option, ...] = (
+    _both("key", "--key", "str", None, "Only these graph keys.", "GLOB"),
+
+    _ls("sort", "--sort", "str", "key", "Order of the rows.", "COLUMN",
+        choices=("key", "created", "used", "size", "state")),
+    _ls("reverse", "--reverse", "bool", False, "Reverse the order."),
+    _ls("state", "--state", "str", None, "Only these states.", "LIST"),
+    _ls("older-than", "--older-than", "duration", None, "Only entries not used for so long.", "AGE"),
+    _ls("larger-than", "--larger-than", "size", None, "Only entries above this size.", "SIZE"),
+    _ls("layer", "--layer", "str", None, "Only this layer.", "LAYER", choices=("graph", "jit")),
+    _ls("files", "--files", "bool", False, "List every file with its owner."),
+
+    _policy("keep-last", "--keep-last", "int", None, "Keep the N newest entries of each key.", "N",
+            bounds=(0, INT64_MAX)),
+    _policy("max-age", "--max-age", "duration", None, "Remove entries not used for so long (30d).", "AGE"),
+    _policy("max-size", "--max-size", "size", None, "Remove the least used until this size.", "SIZE"),
+    _policy("superseded", "--superseded", "bool", False, "Remove entries that a newer one replaces."),
+    _policy("foreign", "--foreign", "bool", False, "Remove entries made by other tools."),
+    _policy("shadowed", "--shadowed", "bool", False, "Remove files that an index hides."),
+    _policy("stale-toolchain", "--stale-toolchain", "bool", False, "Remove entries of other versions."),
+    _policy("all", "--all", "bool", False, "Remove every entry."),
+    _policy("unreferenced-weights", "--unreferenced-weights", "bool", False, "Only weights nobody refers to."),
+    _policy("orphans", "--orphans", "bool", False, "Only files without an entry."),
+    _policy("tmp", "--tmp", "bool", False, "Only temporary files."),
+    _policy("broken", "--broken", "bool", False, "Only damaged entries."),
+    _policy("locks", "--locks", "bool", False, "Lock files without an entry too."),
+
+    _gc("dry-run", "--dry-run", "bool", False, "Show what would be removed; change nothing."),
+    _gc("yes", "--yes", "bool", False, "Do not ask."),
+    _gc("wait", "--wait", "seconds", 0.0, "Wait so long for a busy key.", "SEC"),
+    _gc("grace", "--grace", "duration", 3600, "Spare files younger than this.", "AGE"),
+    _gc("free", "--free", "size", None, "Stop when so much was freed.", "SIZE"),
+    _gc("protect-last", "--protect-last", "bool", False, "Let --keep-last win over age and size."),
+)  # fmt: skip

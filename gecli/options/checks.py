@@ -1,0 +1,171 @@
+"""Checks of options against each other, in the order of spec cli.md 1.5."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from gecli.options.inspect_table import VIEWS
+
+if TYPE_CHECKING:
+    from gecli.errors import Diagnostic
+    from gecli.options.resolve import Options
+
+_GEARS = ("dynamic_batch_size", "dynamic_image_size", "dynamic_dims")
+_FRAMEWORK_FORMATS = {
+    3: ("NCHW", "NHWC", "ND", "NCDHW", "NDHWC"),
+    5: ("NCHW", "ND", "NCDHW"),
+    1: ("ND", "NCHW", "NHWC", "CHWN", "NC1HWC0", "NHWC1C0", "NCDHW", "NDHWC"),
+}
+
+
+def check_combinations(options: Options) -> list[Diagnostic]:
+    """Every problem between options that can be seen before a model is read."""
+    if options.subcommand == "compile":
+        return [*_compile_checks(options)]
+    if options.subcommand == "inspect-om":
+        return _one_view(options)
+    return []
+
+
+def _compile_checks(options: Options) -> list[Diagnostic]:
+    return [
+        *_determinism(options),
+        *_mode_and_framework(options),
+        *_input_format(options),
+        *_precision(options),
+        *_shapes(options),
+        *_pairs(options),
+    ]
+
+
+def _determinism(options: Options) -> list[Diagnostic]:
+    level, wanted = options.get("ge.deterministicLevel"), options.get("ge.deterministic")
+    if not options.is_set("ge.deterministicLevel") or bool(level) == bool(wanted):
+        return []
+    why = f"--deterministic is {wanted} and --deterministic-level is {level}; both must be 0 or neither"
+    return [
+        _problem("E10001", "--deterministic-level does not fit --deterministic", why, f"--deterministic {1 - wanted}")
+    ]
+
+
+def _mode_and_framework(options: Options) -> list[Diagnostic]:
+    found = []
+    mode, framework = options.get("mode"), options.get("ge.frameworkType")
+    if mode in (7, 30):
+        what = "the OM2 container" if mode == 7 else "models for nano chips"
+        found.append(_problem("E10055", f"--mode {mode} is not supported", f"it writes {what}", "--mode 0"))
+    if framework == 0:
+        found.append(
+            _problem(
+                "E10008", "Caffe models are not supported", "--framework 0 means Caffe", "convert the model to ONNX"
+            )
+        )
+    if mode == 1 and framework == 1:
+        found.append(
+            _problem("E10007", "--mode 1 does not read AIR models", "--framework is 1", "gecli inspect-om FILE")
+        )
+    if mode == 6 and framework is not None:
+        found.append(
+            _problem("E10057", "--mode 6 reads an OM, so it excludes --framework", "", "gecli inspect-om FILE --info")
+        )
+    if mode in (5, 6) and not options.get("om"):
+        found.append(_problem("E10004", f"--mode {mode} needs --om", "", "--om FILE"))
+    if options.get("json-file") and mode not in (1, 5):
+        why = "--json=FILE is the output path of --mode=1 and --mode=5; --json alone prints gecli's JSON on stdout"
+        found.append(_problem("E10055", "--json=FILE has no meaning here", why, "--json > FILE"))
+    if options.get("singleop"):
+        excluded = [name for name in ("ge.frameworkType", "ge.insertOpFile") if options.is_set(name)]
+        excluded += ["mode"] if mode else []
+        excluded += ["ge.display_model_info"] if options.get("ge.display_model_info") else []
+        names = ", ".join(f"--{options.option(name).name}" for name in excluded)
+        if names:
+            found.append(_problem("E10001", f"--singleop excludes {names}", "", f"leave out {names}"))
+    return found
+
+
+def _input_format(options: Options) -> list[Diagnostic]:
+    framework, layout = options.get("ge.frameworkType"), options.get("input_format")
+    legal = _FRAMEWORK_FORMATS.get(framework) if framework is not None else None
+    if layout is None or legal is None or layout in legal:
+        return []
+    code = "E10061" if framework == 1 else "E10001"
+    why = f"--framework {framework} accepts {', '.join(legal)}"
+    return [_problem(code, f"--input-format {layout} does not fit the framework", why, f"--input-format {legal[0]}")]
+
+
+def _precision(options: Options) -> list[Diagnostic]:
+    found = []
+    old, new = options.get("ge.exec.precision_mode"), options.get("ge.exec.precision_mode_v2")
+    if old and new:
+        why = f"--precision-mode is {old} and --precision-mode-v2 is {new}"
+        found.append(_problem("E10056", "two precision options exclude each other", why, f"--precision {new}"))
+    mixed = (old or "").startswith("allow_mix_") or (new or "").startswith("mixed_")
+    if options.get("ge.exec.modify_mixlist") and not mixed:
+        why = f"the precision is {new or old or 'that of the model'}"
+        found.append(_problem("E10001", "--modify-mixlist needs a mixed precision", why, "--precision mixed_float16"))
+    if options.get("ge.optypelistForImplmode") and not options.is_set("ge.opSelectImplmode"):
+        do = "--op-select-implmode high_precision"
+        found.append(_problem("E10001", "--optypelist-for-implmode needs --op-select-implmode", "", do))
+    return found
+
+
+def _shapes(options: Options) -> list[Diagnostic]:
+    gears = [name for name in _GEARS if options.get(name)]
+    ranged = bool(options.get("input_shape_range"))
+    found = []
+    if len(gears) + ranged > 1:
+        names = [*gears, *(["input_shape_range"] if ranged else [])]
+        given = ", ".join(f"--{options.option(name).name}" for name in names)
+        found.append(
+            _problem("E10009", "gear options and shape ranges exclude each other", f"given: {given}", "keep one")
+        )
+    if gears and not options.get("input_shape") and not ranged:
+        name = options.option(gears[0]).name
+        do = '--input-shape "NAME:-1,..."'
+        found.append(_problem("E10004", f"--{name} needs --input-shape", "gears fill the -1 of the input shapes", do))
+    if gears and any("~" in text for text in options.get("input_shape")):
+        found.append(_problem("E10040", 'a range ("~") cannot be used with gears', "", "write -1 in --input-shape"))
+    if options.get("ge.inputHintShape") and gears:
+        name = options.option(gears[0]).name
+        found.append(_problem("E10001", f"--input-hint-shape excludes --{name}", "", "leave out --input-hint-shape"))
+    if options.get("is_input_adjust_hw_layout") and not options.get("ge.INPUT_NODES_SET_FP16"):
+        do = "--input-fp16-nodes NAMES"
+        found.append(_problem("E10057", "--is-input-adjust-hw-layout needs --input-fp16-nodes", "", do))
+    return found
+
+
+def _pairs(options: Options) -> list[Diagnostic]:
+    found = []
+    if options.get("ge.enableCompressWeight") and options.get("compress_weight_conf"):
+        message = "--enable-compress-weight and --compress-weight-conf exclude each other"
+        found.append(_problem("E10047", message, "", "leave out --enable-compress-weight"))
+    if options.get("no-session") and (options.get("session-in") or options.get("session-out")):
+        message = "--no-session excludes --session-in and --session-out"
+        found.append(_problem("E10047", message, "", "leave out --no-session"))
+    if options.get("mode") in (0, 3) and not options.get("output") and _writes(options):
+        found.append(_problem("E10054", "required option --output is missing", "", "-o PATH"))
+    return found
+
+
+def _writes(options: Options) -> bool:
+    switches = ("check", "print-pipeline", "show-config")
+    return (
+        options.get("mode") == 0 and not options.get("stop-after") and not any(options.get(name) for name in switches)
+    )
+
+
+def _one_view(options: Options) -> list[Diagnostic]:
+    given = [f"--{name}" for name in VIEWS if options.get(name)]
+    if len(given) < 2:
+        return []
+    return [
+        _problem(
+            "E10047", "views exclude each other", f"given: {', '.join(given)}", f"gecli inspect-om FILE {given[0]}"
+        )
+    ]
+
+
+def _problem(code: str, message: str, why: str = "", do: str = "", **fields: Any) -> Diagnostic:
+    from gecli.errors import Diagnostic
+
+    return Diagnostic(code, message, why=why, do=do, **fields)

@@ -1,0 +1,344 @@
+"""The value of every option and where it came from (spec: cli.md 1.8)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
+
+from gecli.options.checks import check_combinations
+from gecli.options.global_table import GLOBAL_OPTIONS
+from gecli.options.option import BadValue, Option, Value, domain_text, parse_value, value_text
+from gecli.options.spelling import closest
+from gecli.options.table import ge_options_of, named_options_of, options_of
+
+if TYPE_CHECKING:
+    from gecli.errors import Diagnostic
+
+# Highest first; reports use these words.
+SOURCES = (
+    "flag", "ge-option", "raw graph", "raw session", "raw global", "environment", "project config", "user config",
+    "default",
+)  # fmt: skip
+RAW_LEVELS = ("graph", "session", "global")
+FLAG_ONLY = ("model", "output", "ge.frameworkType", "ge.socVersion")  # atc takes these four from the line only
+
+CONTAINERS = ("ge-option", "raw-ge-options")  # they hold other options
+
+T = TypeVar("T")
+
+
+class ConfigValues(NamedTuple):
+    """One configuration file's values for a subcommand: `source` is one of SOURCES."""
+
+    source: str
+    path: str
+    values: Mapping[str, tuple[str, ...]]  # by option key
+    ge_options: Mapping[str, str]
+
+
+class Setting(NamedTuple):
+    """One place that sets an option."""
+
+    source: str
+    texts: tuple[str, ...]
+
+
+class Options:
+    """Every option of a subcommand with its value and origin; look-ups take the key or the name."""
+
+    def __init__(self, subcommand: str) -> None:
+        self.subcommand = subcommand
+        self.warnings: list[Diagnostic] = []
+        self.overrides: list[str] = []  # "key: winner (source) over loser (source)"
+        self.unknown_ge_options: dict[str, str] = {}  # recorded because of --ignore-unsupported
+        self._values: dict[str, Value] = {}
+        self._origins: dict[str, str] = {}
+
+    def get(self, name: str) -> Any:
+        """The value of an option; a name that the subcommand lacks is a bug of the caller (KeyError)."""
+        return self._values[self.option(name).key]
+
+    __getitem__ = get
+
+    def text(self, name: str) -> str | None:
+        """The value of a text option, None when it is not set."""
+        return cast("str | None", self._typed(name, str))
+
+    def flag(self, name: str) -> bool:
+        """The value of a switch; a switch without a default is off."""
+        return bool(self._typed(name, bool))
+
+    def integer(self, name: str) -> int | None:
+        return cast("int | None", self._typed(name, int))
+
+    def number(self, name: str) -> float | None:
+        value = self.get(name)
+        return None if value is None else float(value)
+
+    def texts(self, name: str) -> tuple[str, ...]:
+        """The values of a repeatable option."""
+        return cast("tuple[str, ...]", self._typed(name, tuple) or ())
+
+    def origin(self, name: str) -> str:
+        """The source of the value, one of SOURCES."""
+        return self._origins.get(self.option(name).key, "default")
+
+    def is_set(self, name: str) -> bool:
+        """Whether anything but the default gave the value."""
+        return self.origin(name) != "default"
+
+    def option(self, name: str) -> Option:
+        named = named_options_of(self.subcommand)
+        return named[name] if name in named else ge_options_of(self.subcommand)[name]
+
+    def items(self) -> Iterator[tuple[Option, Value, str]]:
+        """(option, value, origin) in table order, without the global options."""
+        for option in options_of(self.subcommand):
+            yield option, self._values[option.key], self.origin(option.key)
+
+    def records(self) -> list[dict[str, Any]]:
+        """What reports and the OM's option record list: everything that was set, sorted by key."""
+        found = [
+            {"key": option.key, "value": value_text(value), "source": origin, "class": option.option_class}
+            for option, value, origin in self.items()
+            if origin != "default" and option.key not in CONTAINERS
+        ]
+        found += [
+            {"key": key, "value": value, "source": "ge-option", "class": "R"}
+            for key, value in self.unknown_ge_options.items()
+        ]
+        return sorted(found, key=lambda record: str(record["key"]))
+
+    def fingerprint_items(self) -> list[tuple[str, str]]:
+        """(key, value) of every option that counts in the cache fingerprint, effective values, sorted by key."""
+        found = [(option.key, value_text(value)) for option, value, _ in self.items() if option.fingerprint]
+        return sorted([*found, *self.unknown_ge_options.items()])
+
+    def non_default_items(self) -> list[tuple[Option, Value]]:
+        """Options that count in the fingerprint and differ from their default, sorted by name."""
+        found = [
+            (option, value) for option, value, _ in self.items() if option.fingerprint and value != _default(option)
+        ]
+        return sorted(found, key=lambda pair: pair[0].name)
+
+    def path_options(self) -> list[tuple[str, str]]:
+        """(key, path) of every file that an option which counts in the fingerprint names."""
+        return [
+            (option.key, str(value))
+            for option, value, _ in self.items()
+            if option.type == "path" and option.fingerprint and value
+        ]
+
+    def _set(self, option: Option, value: Value, source: str) -> None:
+        self._values[option.key] = value
+        self._origins[option.key] = source
+
+    def _typed(self, name: str, kind: type[T]) -> T | None:
+        value = self.get(name)
+        if value is not None and not isinstance(value, kind):
+            raise TypeError(f"option {name} holds {value!r}, not a {kind.__name__}")
+        return value
+
+
+class _Resolver:
+    def __init__(self, subcommand: str, problems: Iterable[Diagnostic]) -> None:
+        self.options = Options(subcommand)
+        self.problems = list(problems)
+        self.settings: dict[str, list[Setting]] = {}
+        self.lenient = False
+
+    def add(self, key: str, source: str, texts: tuple[str, ...]) -> None:
+        self.settings.setdefault(key, []).append(Setting(source, texts))
+
+    def add_ge_option(self, key: str, text: str, source: str, lenient: bool) -> None:
+        """One GE option from a file or from --ge-option; unknown ones are errors, or recorded when lenient."""
+        option = ge_options_of(self.options.subcommand).get(key)
+        if option is not None:
+            self.add(option.key, source, (text,))
+            return
+        near = closest(key, ge_options_of(self.options.subcommand), limit=5)
+        message = f'unknown GE option "{key}"'
+        if lenient:
+            self.warn("E10055", f"{message} is recorded without effect")
+            self.options.unknown_ge_options[key] = text
+            return
+        advice = " or ".join(f"{name}={text}" for name in near) or "--ignore-unsupported records it without effect"
+        self.fail("E10055", message, do=advice, option="--ge-option" if source == "ge-option" else None)
+
+    def decide(self, option: Option) -> None:
+        """Choose the setting that wins and check it."""
+        settings = sorted(self.settings.get(option.key, ()), key=lambda setting: SOURCES.index(setting.source))
+        default = _default(option)
+        if not settings:
+            self.options._set(option, default, "default")
+            return
+        winner = settings[0]
+        if _unset(option, winner.texts):
+            self.options._set(option, default, "default")
+            return
+        self.options._set(option, default, winner.source)
+        if option.option_class == "X" and not self.tolerate_refused(option):
+            return
+        value = self.check(option, winner)
+        if value is not _INVALID:
+            self.options._set(option, cast("Value", value), winner.source)
+        for loser in settings[1:]:
+            if loser.texts != winner.texts:
+                text = f"{';'.join(winner.texts)} ({winner.source}) over {';'.join(loser.texts)} ({loser.source})"
+                self.options.overrides.append(f"{option.key}: {text}")
+
+    def tolerate_refused(self, option: Option) -> bool:
+        message = f"--{option.name} is not supported"
+        if self.lenient:
+            self.warn("E10055", f"{message}; recorded without effect")
+            return True
+        self.fail("E10055", message, why=option.note, option=f"--{option.name}", do=f"leave out --{option.name}")
+        return False
+
+    def check(self, option: Option, setting: Setting) -> Value | object:
+        values: list[Value] = []
+        for text in setting.texts:
+            try:
+                values.append(parse_value(option, text))
+            except BadValue as bad:
+                self.fail_value(option, setting, text, bad)
+                return _INVALID
+        if option.multiple:
+            return tuple(str(value) for value in values)
+        return values[-1]
+
+    def fail_value(self, option: Option, setting: Setting, text: str, bad: BadValue) -> None:
+        shown = f"--{option.name}" if option.flag else option.key
+        choices = [*option.choices, *(word for word, _ in option.words)]
+        near = closest(text, choices)
+        self.fail(
+            bad.code,
+            f'value "{text}" for {shown} is invalid',
+            where="" if setting.source == "flag" else f"{setting.source}, {option.key}",
+            why=f"expected {bad}",
+            do=" or ".join(f"{shown} {choice}" for choice in near),
+            option=shown,
+            expected=domain_text(option) or str(bad),
+            actual=text,
+        )
+
+    def fail(self, code: str, message: str, **fields: Any) -> None:
+        from gecli.errors import Diagnostic
+
+        self.problems.append(Diagnostic(code, message, **fields))
+
+    def warn(self, code: str, message: str) -> None:
+        from gecli.errors import Diagnostic
+
+        self.options.warnings.append(Diagnostic(code, message, severity="warning"))
+
+
+_INVALID = object()
+
+
+def resolve(
+    subcommand: str,
+    typed: Mapping[str, Sequence[str]],
+    *,
+    ge_options: Sequence[str] | None = None,
+    raw_file: str | None = None,
+    environ: Mapping[str, str] | None = None,
+    configs: Sequence[ConfigValues] = (),
+    problems: Iterable[Diagnostic] = (),
+) -> Options:
+    """The options of one command, from every source, by precedence.
+
+    `typed` holds the texts of the command line by option key; `ge_options` and `raw_file` default to what it says.
+    Raises one InvalidOption with every problem found, `problems` (those of the scan) first.
+    """
+    resolver = _Resolver(subcommand, problems)
+    resolver.lenient = _switch_of(typed, "ignore-unsupported")
+    for key, texts in typed.items():
+        resolver.add(key, "flag", tuple(texts))
+    for text in typed.get("ge-option", ()) if ge_options is None else ge_options:
+        key, equals, value = text.partition("=")
+        if equals:  # a missing "=" is reported by the option's own check
+            resolver.add_ge_option(key.strip(), value, "ge-option", resolver.lenient)
+    raw = raw_file or next(iter(reversed(typed.get("raw-ge-options", ()))), None)
+    if raw is not None:
+        skip = resolver.lenient or _switch_of(typed, "raw-ge-options-ignore-unsupported")
+        _add_raw_file(resolver, raw, typed, skip)
+    known = (*GLOBAL_OPTIONS, *options_of(subcommand))
+    for option in known:
+        if option.env and environ and environ.get(option.env):
+            resolver.add(option.key, "environment", (environ[option.env],))
+    for config in configs:
+        for key, texts in config.values.items():
+            resolver.add(key, config.source, tuple(texts))
+        for key, text in config.ge_options.items():
+            resolver.add_ge_option(key, text, config.source, resolver.lenient)
+    for option in known:
+        resolver.decide(option)
+    resolver.problems += check_combinations(resolver.options)
+    if resolver.problems:
+        from gecli.errors import InvalidOption
+
+        raise InvalidOption.of(resolver.problems)
+    return resolver.options
+
+
+def _add_raw_file(resolver: _Resolver, path: str, typed: Mapping[str, Sequence[str]], lenient: bool) -> None:
+    """Read a --raw-ge-options file: {"compile options": {"global"|"session"|"graph": {key: text}}}."""
+    content = _read_raw_file(resolver, path)
+    if content is None:
+        return
+    for level, members in content.items():
+        if level not in RAW_LEVELS or not isinstance(members, dict):
+            where = f"{path}, /compile options/{level}"
+            why = "expected objects named global, session or graph"
+            resolver.fail("E10032", "the options file has the wrong form", where=where, why=why, file=path)
+            continue
+        for key, value in members.items():
+            if not key or not isinstance(value, str):
+                where = f"{path}, /compile options/{level}/{key}"
+                resolver.fail(
+                    "E10032", f'value of "{key}" is not a string', where=where, file=path,
+                    why="every option is a non-empty key with a string value",
+                )  # fmt: skip
+                continue
+            option = ge_options_of(resolver.options.subcommand).get(key)
+            if option is not None and option.key in FLAG_ONLY:
+                if option.key not in typed:
+                    why = "model, output, framework and chip are taken from the command line only"
+                    resolver.fail("E10001", f'"{key}" cannot come from an options file', where=path, why=why)
+                continue
+            resolver.add_ge_option(key, value, f"raw {level}", lenient)
+
+
+def _read_raw_file(resolver: _Resolver, path: str) -> dict[str, Any] | None:
+    import json
+
+    try:
+        with open(path, encoding="utf-8") as file:
+            content = json.load(file)
+    except OSError as error:
+        resolver.fail("E13001", f'options file "{path}" cannot be opened', why=error.strerror or str(error), file=path)
+        return None
+    except ValueError as error:
+        resolver.fail("E10032", f'options file "{path}" is not valid JSON', why=str(error), file=path)
+        return None
+    options = content.get("compile options") if isinstance(content, dict) else None
+    if not isinstance(options, dict):
+        why = 'expected an object with the member "compile options"'
+        resolver.fail("E10032", f'options file "{path}" has the wrong form', why=why, file=path)
+        return None
+    return options
+
+
+def _switch_of(typed: Mapping[str, Sequence[str]], key: str) -> bool:
+    texts = typed.get(key) or ("",)
+    return texts[-1].lower() in ("1", "t", "true", "y", "yes")
+
+
+def _unset(option: Option, texts: tuple[str, ...]) -> bool:
+    """An empty text leaves an option with a fixed set of values at its default, as in GE's option maps."""
+    return texts == ("",) and (bool(option.choices) or option.type == "bool") and option.type != "int"
+
+
+def _default(option: Option) -> Value:
+    return () if option.multiple and option.default is None else option.default
