@@ -1,0 +1,67 @@
+"""Elementwise formulas of several passes, computed piece by piece so that every pass finds its data in the cache."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import ClassVar
+
+import numpy as np
+
+from gecli.ops.inference import same_as_input
+from gecli.ops.numeric import Array, Step, in_float32, is_half
+
+# Elements a piece: a few float32 pieces together stay inside a second level cache of 1 MiB (256 KiB with scratch).
+PIECE = 32768
+PIECE_WITH_SCRATCH = 16384
+
+Body = Callable[..., object]
+
+
+def by_pieces(body: Body, x: Array, y: Array, scratch: int = 0, filled: Sequence[float] = ()) -> Step:
+    """A call that runs `body(x, y, *scratch arrays, *filled arrays)` over pieces of x and y, allocating nothing.
+
+    Scratch arrays are like y and as long as the piece; `filled` gives further ones that always hold one value (numpy's
+    maximum and minimum are four times slower against a scalar). y may be x.
+    """
+    flat_x, flat_y = x.reshape(-1), y.reshape(-1)
+    count = flat_y.size
+    piece = PIECE_WITH_SCRATCH if scratch else PIECE
+    extra = [np.empty(min(count, piece), y.dtype) for _ in range(scratch)]
+    extra += [np.full(min(count, piece), value, y.dtype) for value in filled]
+    calls = []
+    for start in range(0, count, piece):
+        stop = min(start + piece, count)
+        calls.append((flat_x[start:stop], flat_y[start:stop], *(each[: stop - start] for each in extra)))
+    if len(calls) == 1:
+        only = calls[0]
+        return lambda: body(*only)
+
+    def step() -> None:
+        for arguments in calls:
+            body(*arguments)
+
+    return step
+
+
+class Blocked:
+    """Base of unary operators whose formula takes several passes: `body(x, y, *scratch, *filled)` writes y."""
+
+    scratch: ClassVar[int] = 0
+    filled: ClassVar[tuple[float, ...]] = ()
+    infer = same_as_input
+
+    def body(self, x: Array, y: Array, *more: Array) -> object:
+        """Write f(x) to y, which may be x; `more` are the scratch and filled arrays."""
+        raise NotImplementedError
+
+    @in_float32
+    def kernel(self, x: Array) -> Array:
+        y = np.empty(x.shape, x.dtype)
+        by_pieces(self.body, x, y, self.scratch, self.filled)()
+        return y
+
+    def bind(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> Step | None:
+        x, y = inputs[0], outputs[0]
+        if is_half(x.dtype):
+            return None
+        return by_pieces(self.body, x, y, self.scratch, self.filled)
