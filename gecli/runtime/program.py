@@ -20,7 +20,7 @@ from gecli.ir.op_desc import OpDesc, Port
 from gecli.layout.transfer import transfer
 from gecli.ops.operator import OperatorType
 from gecli.ops.registry import find, operator_of
-from gecli.runtime.operands import Operand, Step, is_blocked, logical_input, logical_output, to_logical
+from gecli.runtime.operands import Operand, Step, is_blocked, logical_input, logical_output
 
 Array = NDArray[Any]
 # Types that need no step: their outputs are inputs, constants or variables.
@@ -109,9 +109,9 @@ def _bind_conversion(source: Operand, target: Operand) -> list[Step]:
         flat = array.reshape(out.shape)
         return [lambda: np.copyto(out, flat)]
     if source.is_constant:
-        fixed = transfer(array, have, want, road=False)
+        fixed = transfer(array, have, want)
         return [lambda: np.copyto(out, fixed)]
-    return [lambda: np.copyto(out, transfer(array, have, want, road=False))]
+    return [lambda: np.copyto(out, transfer(array, have, want))]
 
 
 def _plain(have: Any, want: Any) -> bool:
@@ -176,6 +176,3 @@ def kernel_step(kernel: Callable[..., Any], arrays: list[Array | None], results:
             np.copyto(result, value, casting="unsafe")
 
     return step
-
-
-__all__ = ["Instruction", "Program", "bind_program", "kernel_step", "to_logical"]

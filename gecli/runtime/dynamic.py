@@ -1,0 +1,125 @@
+"""Executing a model whose shapes are known only at run time: node by node, freeing each tensor after its last use."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gecli.errors import RuntimeFault
+from gecli.ir.attributes import CONST_TYPES, DATA_INDEX, DATA_TYPES, PARENT_NODE_INDEX
+from gecli.ir.op_desc import OpDesc, Port
+from gecli.ops.evaluate import evaluate_node
+from gecli.wire.model_record import GraphRecord
+
+Array = NDArray[Any]
+Values = dict[Port, Array]
+MAX_LOOP = 10_000_000
+
+
+class DynamicExecutor:
+    """Runs the graphs of one dynamic model."""
+
+    def __init__(self, graphs: Mapping[str, GraphRecord], constants: Mapping[Port, Array]) -> None:
+        self._graphs = graphs
+        self._constants = constants
+        self._last_use = {name: _last_uses(graph.nodes) for name, graph in graphs.items()}
+
+    def run(self, graph: GraphRecord, feeds: Mapping[str, Array], variables: Values) -> list[Array]:
+        """The outputs of `graph`; `variables` holds the live arrays of variable ports and is written through."""
+        return self._run(graph, feeds, variables)
+
+    def _run(self, graph: GraphRecord, feeds: Mapping[str, Array], variables: Values) -> list[Array]:
+        values: Values = {}
+        last_use = self._last_use[graph.name]
+        returned: list[Array] = []
+        for step, node in enumerate(graph.nodes):
+            if node.type == "NetOutput":
+                returned = [self._value(port, values, variables) for port in node.data_inputs]
+                continue
+            self._step(node, values, feeds, variables)
+            for port in last_use.get(step, ()):
+                values.pop(port, None)
+        return returned
+
+    def _step(self, node: OpDesc, values: Values, feeds: Mapping[str, Array], variables: Values) -> None:
+        if node.type in DATA_TYPES:
+            values[Port(node, 0)] = feeds[node.name]
+            return
+        if node.type in CONST_TYPES or Port(node, 0) in self._constants or (node.is_variable and not node.inputs):
+            return
+        inputs = [None if port is None else self._value(port, values, variables) for port in node.inputs]
+        for index, value in enumerate(self._execute(node, inputs, variables)):
+            port = Port(node, index)
+            if port in variables:
+                np.copyto(variables[port], value)
+            else:
+                values[port] = np.asarray(value)
+
+    def _execute(self, node: OpDesc, inputs: list[Array | None], variables: Values) -> list[Array]:
+        match node.type:
+            case "If" | "StatelessIf" | "_If":
+                condition = inputs[0]
+                assert condition is not None
+                branch = node.subgraphs[0 if is_true(condition) else 1]
+                return self._call(branch, inputs[1:], variables)
+            case "Case" | "StatelessCase":
+                index = int(np.asarray(inputs[0]))
+                count = len(node.subgraphs)
+                return self._call(node.subgraphs[index if 0 <= index < count else count - 1], inputs[1:], variables)
+            case "PartitionedCall" | "StatefulPartitionedCall":
+                return self._call(node.subgraphs[0], inputs, variables)
+            case "While" | "StatelessWhile" | "_While":
+                return self._loop(node, inputs, variables)
+        return evaluate_node(node, inputs)
+
+    def _loop(self, node: OpDesc, inputs: list[Array | None], variables: Values) -> list[Array]:
+        condition, body = node.subgraphs[:2]
+        for _ in range(MAX_LOOP):
+            if not is_true(self._call(condition, inputs, variables)[0]):
+                return [value for value in inputs if value is not None]
+            inputs = list(self._call(body, inputs, variables))
+        raise RuntimeFault(
+            "G4014", f"loop {node.name!r} did not end in {MAX_LOOP} iterations", node=node.name, kind="RT_LOOP_LIMIT"
+        )
+
+    def _call(self, name: str, arguments: list[Array | None], variables: Values) -> list[Array]:
+        graph = self._graphs[name]
+        feeds: dict[str, Array] = {}
+        for node in graph.nodes:
+            if node.type in DATA_TYPES:
+                value = arguments[node.attrs.get(PARENT_NODE_INDEX, node.attrs.get(DATA_INDEX, 0))]
+                assert value is not None
+                feeds[node.name] = value
+        return self._run(graph, feeds, variables)
+
+    def _value(self, port: Port, values: Values, variables: Values) -> Array:
+        found = values.get(port)
+        if found is None:
+            found = variables.get(port)
+        return self._constants[port] if found is None else found
+
+
+def is_true(value: Array) -> bool:
+    """GE's truth of a condition: a scalar by value (floats against their epsilon), a tensor by having elements."""
+    if value.ndim:
+        return value.size > 0
+    if value.dtype.kind == "f":
+        return bool(abs(value) > np.finfo(value.dtype).eps)
+    return bool(value)
+
+
+def _last_uses(nodes: list[OpDesc]) -> dict[int, list[Port]]:
+    last: dict[Port, int] = {}
+    for step, node in enumerate(nodes):
+        for port in node.data_inputs:
+            last[port] = step
+        if node.type != "NetOutput":
+            for index in range(len(node.output_descs)):
+                last.setdefault(Port(node, index), step)
+    found: dict[int, list[Port]] = {}
+    for port, step in last.items():
+        found.setdefault(step, []).append(port)
+    return found

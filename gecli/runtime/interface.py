@@ -1,0 +1,82 @@
+"""Inputs and outputs of a loaded model as its user sees them: names, types, logical shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from gecli.ir.attributes import DATA_INDEX, DATA_TYPES
+from gecli.ir.dtype import DataType
+from gecli.ir.op_desc import OpDesc, Port
+from gecli.ir.tensor_desc import Shape, TensorDesc
+
+OUT_NODES = "attr_model_out_nodes_name"
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """One input or output: `shape` is logical, -1 where it is only known at run time."""
+
+    name: str
+    port: Port
+    desc: TensorDesc
+
+    @property
+    def dtype(self) -> DataType:
+        return self.desc.dtype
+
+    @property
+    def shape(self) -> Shape:
+        return self.desc.shape
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "dtype": self.dtype.serial,
+            "shape": list(self.shape),
+            "format": self.desc.format.name,
+        }
+
+
+def model_inputs(nodes: list[OpDesc]) -> tuple[Tensor, ...]:
+    """The Data nodes by `index`; an input is named like its node."""
+    data = [node for node in nodes if node.type in DATA_TYPES]
+    data.sort(key=lambda node: node.attrs.get(DATA_INDEX, 0))
+    return tuple(Tensor(node.name, Port(node, 0), node.output_descs[0].logical()) for node in data)
+
+
+def model_outputs(nodes: list[OpDesc], attrs: Mapping[str, Any]) -> tuple[Tensor, ...]:
+    """The inputs of NetOutput. Names come from the model attribute: the tensor name where it has one, else
+    `node:index`; without the attribute they are made as the OM format says (om-format.md 8.3).
+    """
+    output = next((node for node in nodes if node.type == "NetOutput"), None)
+    if output is None:
+        return ()
+    ports = output.data_inputs
+    stored = attrs.get(OUT_NODES) or ()
+    names = [_tensor_name(entry) for entry in stored]
+    if len(names) != len(ports):
+        names = [f"output_{i}_{port.node.name}_{port.index}" for i, port in enumerate(ports)]
+    names = _made_unique(names)
+    return tuple(Tensor(name, port, port.desc.logical()) for name, port in zip(names, ports))
+
+
+def _tensor_name(entry: str | bytes) -> str:
+    """`node:index:tensor` -> `tensor`; `node:index` and bare names stay. Node names may contain colons."""
+    text = entry.decode("utf-8", "replace") if isinstance(entry, bytes) else entry
+    parts = text.split(":")
+    for position in range(1, len(parts) - 1):
+        if parts[position].isdecimal():
+            return ":".join(parts[position + 1 :])
+    return text
+
+
+def _made_unique(names: list[str]) -> list[str]:
+    seen: dict[str, int] = {}
+    result = []
+    for name in names:
+        count = seen.get(name, 0)
+        seen[name] = count + 1
+        result.append(name if not count else f"{name}#{count}")
+    return result

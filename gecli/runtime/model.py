@@ -1,0 +1,200 @@
+"""A loaded model: its interface, its program, its variables; `run` executes it once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from time import perf_counter_ns
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gecli.errors import Diagnostic, GecliError, RuntimeFault
+from gecli.ir.op_desc import OpDesc, Port
+from gecli.ops.registry import find
+from gecli.runtime.dynamic import DynamicExecutor
+from gecli.runtime.interface import Tensor
+from gecli.runtime.operands import Operand
+from gecli.runtime.program import Program
+from gecli.runtime.variable_store import Form, VariableStore
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Nanoseconds of one run: copying inputs in, computing, copying outputs out."""
+
+    h2d_ns: int
+    compute_ns: int
+    d2h_ns: int
+
+    @property
+    def total_ns(self) -> int:
+        return self.h2d_ns + self.compute_ns + self.d2h_ns
+
+
+@dataclass(slots=True)
+class BoundVariable:
+    """A variable as this model uses it: its form, who reads it first, who writes it."""
+
+    name: str
+    form: Form
+    first_reader: str = ""
+    writer: str = ""
+
+
+@dataclass(slots=True)
+class LoadedModel:
+    """One OM in memory, ready to run any number of times.
+
+    Static models have a `program` over planned memory, dynamic ones an `executor`.
+    """
+
+    name: str
+    path: str
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    attrs: dict[str, Any]
+    store: VariableStore
+    variables: list[BoundVariable]
+    init: str
+    program: Program | None = None
+    executor: DynamicExecutor | None = None
+    graph: Any = None
+    variable_arrays: dict[Port, Array] | None = None
+    load_ns: int = 0
+    memory_bytes: int = 0
+    weight_bytes: int = 0
+
+    def run(self, feeds: Mapping[str, Array]) -> tuple[dict[str, Array], Times]:
+        """The outputs for these inputs, by name, and the times. Raises RuntimeFault for inputs that do not fit."""
+        arrays = [check_input(tensor, feeds) for tensor in self.inputs]
+        self._prepare_variables()
+        with np.errstate(all="ignore"):
+            outputs, times = self._run_static(arrays) if self.program else self._run_dynamic(arrays)
+        for variable in self.variables:
+            if variable.writer:
+                self.store.mark_written(variable.name, f"node {variable.writer}")
+        return outputs, times
+
+    def _run_static(self, arrays: list[Array]) -> tuple[dict[str, Array], Times]:
+        assert self.program is not None
+        operands = self.program.operands
+        start = perf_counter_ns()
+        for tensor, array in zip(self.inputs, arrays):
+            np.copyto(operands[tensor.port].array, array)
+        copied = perf_counter_ns()
+        self.program.run()
+        computed = perf_counter_ns()
+        outputs = {tensor.name: _logical_copy(operands[tensor.port]) for tensor in self.outputs}
+        return outputs, Times(copied - start, computed - copied, perf_counter_ns() - computed)
+
+    def _run_dynamic(self, arrays: list[Array]) -> tuple[dict[str, Array], Times]:
+        assert self.executor is not None
+        start = perf_counter_ns()
+        feeds = {tensor.name: array for tensor, array in zip(self.inputs, arrays)}
+        values = self.executor.run(self.graph, feeds, self.variable_arrays or {})
+        computed = perf_counter_ns()
+        outputs = {tensor.name: np.array(value) for tensor, value in zip(self.outputs, values)}
+        return outputs, Times(0, computed - start, perf_counter_ns() - computed)
+
+    def _prepare_variables(self) -> None:
+        for variable in self.variables:
+            self.store.activate(variable.name, variable.form)
+            if variable.first_reader:
+                self.store.require_value(variable.name, self.init, variable.first_reader)
+
+
+def check_input(tensor: Tensor, feeds: Mapping[str, Array]) -> Array:
+    """The value for one input. Raises RuntimeFault when it is missing or has another type or shape."""
+    array = feeds.get(tensor.name)
+    if array is None:
+        raise RuntimeFault(
+            "E13025",
+            f"no value for the input {tensor.name!r}",
+            why=f"it is {tensor.desc}",
+            do=f"-i {tensor.name}=FILE.npy",
+            kind="RT_INPUT_SIZE",
+        )
+    array = np.asarray(array)
+    if array.dtype != tensor.dtype.numpy:
+        raise RuntimeFault(
+            "E13025",
+            f"the value for input {tensor.name!r} has the wrong data type",
+            why=f"expected {tensor.dtype.numpy.name}, got {array.dtype.name}",
+            do="--cast converts inputs",
+            kind="RT_INPUT_SIZE",
+            expected=tensor.dtype.numpy.name,
+            actual=array.dtype.name,
+        )
+    fits = len(array.shape) == len(tensor.shape) and all(
+        want in (-1, have) for want, have in zip(tensor.shape, array.shape)
+    )
+    if not fits and tensor.shape != (-2,):
+        raise RuntimeFault(
+            "G4001",
+            f"the value for input {tensor.name!r} has the wrong shape",
+            why=f"expected {list(tensor.shape)}, got {list(array.shape)}{_layout_hint(tensor, array)}",
+            do=f"compile with --input-shape {tensor.name}:{','.join(map(str, array.shape))} or give another value",
+            kind="RT_SHAPE_RANGE",
+            expected=list(tensor.shape),
+            actual=list(array.shape),
+        )
+    return array
+
+
+def _layout_hint(tensor: Tensor, array: Array) -> str:
+    if sorted(tensor.shape) != sorted(array.shape):
+        return ""
+    if array.ndim == 4 and tuple(np.transpose(array, (0, 3, 1, 2)).shape) == tensor.shape:
+        return f"; the data look like NHWC: --transpose {tensor.name}:0,3,1,2"
+    return "; the dims agree in another order"
+
+
+def _logical_copy(operand: Operand) -> Array:
+    from gecli.runtime.operands import is_blocked, to_logical
+
+    if operand.is_logical or not is_blocked(operand.desc):
+        return operand.array.copy()
+    return to_logical(operand.array, operand.desc)
+
+
+def require_supported(nodes: list[OpDesc], path: str) -> None:
+    """Raises InputError G1005 that lists every operator type the simulator cannot execute."""
+    unknown: dict[str, list[str]] = {}
+    for node in nodes:
+        kind = find(node.type)
+        if kind is None or (not hasattr(kind.cls, "kernel") and node.type not in _WITHOUT_KERNEL):
+            unknown.setdefault(node.type, []).append(node.name)
+    if not unknown:
+        return
+    summary = Diagnostic(
+        "G1005",
+        f"{len(unknown)} operator type{'s' if len(unknown) > 1 else ''} of this model cannot be executed",
+        where=path,
+        why=", ".join(f"{name} ({len(names)}x)" for name, names in sorted(unknown.items())),
+        do="inspect-om shows the model; run needs one that gecli compiled",
+        kind="RT_OP_UNSUPPORTED",
+        file=path,
+    )
+    each = [
+        Diagnostic(
+            "E13010",
+            f"operator type {name!r} is not supported",
+            where=f"{len(names)} node{'s' if len(names) > 1 else ''}, the first is {names[0]!r}",
+            node=names[0],
+            kind="RT_OP_UNSUPPORTED",
+        )
+        for name, names in sorted(unknown.items())
+    ]
+    raise GecliError.of([summary, *each])
+
+
+# Types that the executors handle themselves.
+_WITHOUT_KERNEL = frozenset(
+    ("Data", "RefData", "Const", "Constant", "FileConstant", "Variable", "VariableV2", "NetOutput", "NoOp")
+    + ("If", "StatelessIf", "_If", "Case", "StatelessCase", "While", "StatelessWhile", "_While")
+    + ("PartitionedCall", "StatefulPartitionedCall")
+)

@@ -1,0 +1,306 @@
+"""Sessions of the simulated runtime: several OMs that share variables by name (GE: RtSession)."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from time import perf_counter_ns
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gecli.artifacts.om_file import OmFile, OmModel, read_om
+from gecli.artifacts.partition_table import PartitionType
+from gecli.artifacts.rdcpkt import read_rdcpkt
+from gecli.errors import Diagnostic, InputError
+from gecli.ir.attributes import CONST_TYPES, INIT_VALUE, REF_VAR_SRC_VAR_NAME, VALUE
+from gecli.ir.op_desc import OpDesc, Port
+from gecli.ir.weight import FileSlice, Weight
+from gecli.ops.registry import operator_of
+from gecli.runtime.dynamic import DynamicExecutor
+from gecli.runtime.interface import model_inputs, model_outputs
+from gecli.runtime.memory import Arena, MappedWeights
+from gecli.runtime.model import BoundVariable, LoadedModel, require_supported
+from gecli.runtime.operands import Operand, to_logical, unblocked
+from gecli.runtime.program import bind_program
+from gecli.runtime.variable_store import VariableStore
+from gecli.variables.trans_road import TransRoad
+from gecli.variables.var_match import VarDescCache
+from gecli.wire.model_record import GraphRecord
+
+Array = NDArray[Any]
+MEMORY_SIZE = "memory_size"
+VARIABLE_BASE = "task_gen_variable_addr"
+DEFAULT_VARIABLE_BASE = 137438953472  # 128 GiB: GE's kVarMemoryLogicBase
+
+
+class Session:
+    """Models that share variables. `warnings` collects what loading had to say."""
+
+    def __init__(self, *, init: str = "error", seed: int = 1) -> None:
+        self.store = VariableStore(seed)
+        self.models: list[LoadedModel] = []
+        self.warnings: list[Diagnostic] = []
+        self._init = init
+
+    def load(self, path: str | os.PathLike[str], *, rdcpkt: str | os.PathLike[str] | None = None) -> LoadedModel:
+        """Load an OM. `rdcpkt` is its variable packet, by default the file with its stem beside it.
+
+        Raises InputError for a file that is no runnable OM, holds unsupported operators or contradicts its packet.
+        """
+        start = perf_counter_ns()
+        name = os.fspath(path)
+        om = read_om(name)
+        om.require_runnable()
+        damage = om.verify_checksum() if _is_small(om) else None
+        if damage is not None:
+            raise InputError.of([damage])
+        record = om.model()
+        record.require_sound()
+        self.warnings += [*om.warnings, *(p for p in record.problems if p.severity == "warning")]
+        packet = self._packet(name, rdcpkt, record.root)
+        loader = _Loader(om, record.root, {graph.name: graph for graph in record.graphs}, packet, self.store, name)
+        model = loader.load(record.attrs, self._init)
+        model.load_ns = perf_counter_ns() - start
+        self.models.append(model)
+        return model
+
+    def _packet(self, name: str, rdcpkt: str | os.PathLike[str] | None, graph: GraphRecord) -> VarDescCache | None:
+        beside = Path(name).with_suffix(".rdcpkt")
+        path = beside if rdcpkt is None else Path(rdcpkt)
+        if rdcpkt is not None or path.exists():
+            return read_rdcpkt(path).after
+        if any(node.is_variable and node.ref_variable is None for node in graph.nodes):
+            self.warnings.append(
+                Diagnostic(
+                    "G3007",
+                    f"{name} has variables but no {beside.name} beside it",
+                    why="data in the user's format cannot be converted to the stored one",
+                    do="keep the .rdcpkt beside the .om, or name it with --vars",
+                    severity="warning",
+                )
+            )
+        return None
+
+
+CHECKSUM_LIMIT_BYTES = 8 << 20  # larger files are not read whole at load: their weights are mapped
+
+
+def _is_small(om: OmFile) -> bool:
+    return om.size_bytes <= CHECKSUM_LIMIT_BYTES
+
+
+class _Loader:
+    """One load: turns the record of an OM into a LoadedModel."""
+
+    def __init__(
+        self,
+        om: OmFile,
+        graph: GraphRecord,
+        graphs: dict[str, GraphRecord],
+        packet: VarDescCache | None,
+        store: VariableStore,
+        path: str,
+    ) -> None:
+        self.om = om
+        self.graph = graph
+        self.graphs = graphs
+        self.packet = packet
+        self.store = store
+        self.path = path
+        self.every_node = [node for each in graphs.values() for node in each.nodes]
+        self.weights = _mapped_weights(om, om.root)
+        self.variables: dict[str, BoundVariable] = {}
+        self.operands: dict[Port, Operand] = {}
+
+    def load(self, attrs: dict[str, Any], init: str) -> LoadedModel:
+        require_supported(self.every_node, self.path)
+        self._register_variables()
+        model = LoadedModel(
+            name=Path(self.path).stem,
+            path=self.path,
+            inputs=model_inputs(self.graph.nodes),
+            outputs=model_outputs(self.graph.nodes, attrs),
+            attrs=attrs,
+            store=self.store,
+            variables=list(self.variables.values()),
+            init=init,
+            memory_bytes=int(attrs.get(MEMORY_SIZE, 0)),
+            weight_bytes=self.weights.size_bytes,
+        )
+        if self._is_dynamic():
+            constants = {port: to_logical(op.array, op.desc) for port, op in self._constants(self.every_node).items()}
+            model.executor = DynamicExecutor(self.graphs, constants)
+            model.graph = self.graph
+            model.variable_arrays = self._variable_arrays()
+        else:
+            self._place(int(attrs.get(MEMORY_SIZE, 0)), int(attrs.get(VARIABLE_BASE, DEFAULT_VARIABLE_BASE)))
+            model.program = bind_program(self.graph.nodes, self.operands)
+        self._find_reads_and_writes()
+        return model
+
+    def _is_dynamic(self) -> bool:
+        if self.om.header.is_unknow_model or len(self.graphs) > 1:
+            return True
+        return any(not desc.is_static for node in self.graph.nodes for desc in node.output_descs)
+
+    # ------------------------------------------------------------------ constants
+
+    def _constants(self, nodes: list[OpDesc]) -> dict[Port, Operand]:
+        found = {}
+        for node in nodes:
+            if node.type in CONST_TYPES and VALUE in node.attrs:
+                weight: Weight = node.attrs[VALUE]
+                array = self._constant_array(weight, node)
+                found[Port(node, 0)] = Operand(node.output_descs[0], array, False, is_constant=True)
+        return found
+
+    def _constant_array(self, weight: Weight, node: OpDesc) -> Array:
+        source = weight.source
+        if isinstance(source, FileSlice) and not weight.transforms and self.weights.holds(source):
+            return self.weights.view(
+                source.offset_bytes - self.weights.start, weight.dtype, weight.shape, f"constant {node.name}"
+            )
+        return weight.numpy()
+
+    # ------------------------------------------------------------------ variables
+
+    def _register_variables(self) -> None:
+        for node in self.graph.nodes:
+            if not node.is_variable or node.ref_variable is not None:
+                continue
+            desc = node.output_descs[0]
+            placement = self.graph.placements.get(node)
+            address = placement.output_offsets[0] if placement and placement.output_offsets else 0
+            road = self._road_of(node.name, desc)
+            init = desc.attrs.get(INIT_VALUE)
+            form = self.store.register(node.name, desc, address, road, init, self.path)
+            self.variables[node.name] = BoundVariable(node.name, form)
+
+    def _road_of(self, name: str, desc: Any) -> TransRoad:
+        if self.packet is None:
+            return TransRoad()
+        known = self.packet.var_desc_map.get(name)
+        if known is None or not known.same_storage(desc):
+            raise InputError(
+                "G4011",
+                f"{self.path} and its variable packet disagree on {name!r}",
+                why=f"the OM stores it as {desc}, the packet says {known or 'nothing'}",
+                do="compile the model again; both files belong together",
+                kind="RT_VAR_DESC_MISMATCH",
+                expected=str(known),
+                actual=str(desc),
+            )
+        return self.packet.var_trans_roads_map.get(name, TransRoad())
+
+    def _variable_of(self, port: Port) -> str:
+        """The variable in whose memory a port lies; empty for every other port."""
+        node = port.node
+        if node.is_variable and node.ref_variable is None:
+            return node.name
+        marked = node.output_descs[port.index].attrs.get(REF_VAR_SRC_VAR_NAME) or node.ref_variable
+        return str(marked) if marked else ""
+
+    def _variable_arrays(self) -> dict[Port, Array]:
+        found = {}
+        for node in self.graph.nodes:
+            for index in range(len(node.output_descs)):
+                name = self._variable_of(Port(node, index))
+                if name:
+                    found[Port(node, index)] = self.variables[name].form.view
+        return found
+
+    # ------------------------------------------------------------------ placing operands
+
+    def _place(self, memory_bytes: int, variable_base: int) -> None:
+        arena = Arena(memory_bytes, self.path)
+        self.operands = self._constants(self.graph.nodes)
+        for node in self.graph.nodes:
+            placement = self.graph.placements.get(node)
+            offsets = placement.output_offsets if placement else ()
+            for index, desc in enumerate(node.output_descs):
+                port = Port(node, index)
+                if port in self.operands:
+                    continue
+                offset = offsets[index] if index < len(offsets) else 0
+                self.operands[port] = self._operand(port, desc, offset, arena, variable_base)
+
+    def _operand(self, port: Port, desc: Any, offset: int, arena: Arena, variable_base: int) -> Operand:
+        name = self._variable_of(port)
+        if not name and offset >= variable_base:
+            name = self._variable_at(offset, port)
+        if name:
+            if name not in self.variables:
+                raise self._unassigned(port, offset)
+            return Operand(desc, self.variables[name].form.view, False, in_variable=name)
+        where = f"{self.path}, output {port.index} of node {port.node.name}"
+        logical = unblocked(desc)
+        kept = desc.logical() if logical else desc
+        bits = desc.dtype.bits or 8
+        if bits % 8 or desc.dtype.numpy.hasobject:
+            return Operand(desc, np.zeros(kept.shape, desc.dtype.numpy), logical)
+        return Operand(desc, arena.view(offset, desc.dtype, kept.shape, where), logical)
+
+    def _variable_at(self, address: int, port: Port) -> str:
+        for variable in self.variables.values():
+            if variable.form.logical_address == address:
+                return variable.name
+        raise self._unassigned(port, address)
+
+    def _unassigned(self, port: Port, address: int) -> InputError:
+        below = [v for v in self.variables.values() if v.form.logical_address <= address]
+        nearest = max(below, key=lambda v: v.form.logical_address, default=None)
+        shown = (
+            f"the nearest below is {nearest.name} at {nearest.form.logical_address:#x}" if nearest else "it has none"
+        )
+        return InputError(
+            "G4010",
+            f"no variable of the model lies at {address:#x}",
+            where=f"{self.path}, output {port.index} of node {port.node.name}",
+            why=shown,
+            kind="RT_ADDR_UNASSIGNED",
+        )
+
+    # ------------------------------------------------------------------ order of reads and writes
+
+    def _find_reads_and_writes(self) -> None:
+        """For each variable: the node that reads it before anything in the model wrote it, and the last writer."""
+        written: set[str] = set()
+        for node in self.graph.nodes:
+            if node.type == "NetOutput":
+                continue
+            for slot, port in enumerate(node.inputs):
+                name = "" if port is None else self._variable_of(port)
+                if name and name not in written and not _overwrites(node, slot):
+                    variable = self.variables[name]
+                    variable.first_reader = variable.first_reader or node.name
+            for index in range(len(node.output_descs)):
+                name = self._variable_of(Port(node, index))
+                if name and not (node.is_variable and node.ref_variable is None):
+                    written.add(name)
+                    self.variables[name].writer = node.name
+
+
+def _overwrites(node: OpDesc, slot: int) -> bool:
+    """True for the input of an Assign that is replaced without being read."""
+    op = operator_of(node)
+    return slot == 0 and node.type == "Assign" and op is not None
+
+
+class _Weights(MappedWeights):
+    """The weights of a file with their place in it."""
+
+    def __init__(self, path: str, start: int, size_bytes: int) -> None:
+        super().__init__(path, start, size_bytes)
+        self.path = path
+        self.start = start
+
+    def holds(self, source: FileSlice) -> bool:
+        end = source.offset_bytes + source.length_bytes
+        return source.path == self.path and self.start <= source.offset_bytes and end <= self.start + self.size_bytes
+
+
+def _mapped_weights(om: OmFile, model: OmModel) -> _Weights:
+    part = model.partition(PartitionType.WEIGHTS_DATA)
+    return _Weights(om.path, 0, 0) if part is None else _Weights(om.path, part.offset_bytes, part.size_bytes)
