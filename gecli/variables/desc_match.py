@@ -39,7 +39,7 @@ def same_desc(a: TensorDesc, b: TensorDesc) -> str | None:
         return "origin_shape"
     if a.logical_format != b.logical_format:
         return "origin_format"
-    if (a.origin_dtype or DataType.UNDEFINED) != (b.origin_dtype or DataType.UNDEFINED):
+    if _origin_dtype(a) is not _origin_dtype(b):
         return "origin_dtype"
     if a.name != b.name:
         return "name"
@@ -49,6 +49,10 @@ def same_desc(a: TensorDesc, b: TensorDesc) -> str | None:
     if a.size_bytes != b.size_bytes:
         return "size"
     return next((name for name in _BEHIND_SIZE if _extension(a, name) != _extension(b, name)), None)
+
+
+def _origin_dtype(desc: TensorDesc) -> DataType:
+    return DataType.UNDEFINED if desc.origin_dtype is None else desc.origin_dtype
 
 
 def _extension(desc: TensorDesc, name: str) -> Any:

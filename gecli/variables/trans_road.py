@@ -82,7 +82,7 @@ class TransStep:
             from gecli.layout.transfer import can_transfer
 
             ok, reason = can_transfer(self.src, self.dst)
-            return "" if ok else reason or f"no transfer {self.src.format} -> {self.dst.format}"
+            return "" if ok else f"no host transfer {self.src.format} -> {self.dst.format} ({reason})"
         if self.type == "Cast":
             from gecli.layout.cast import HOST_PAIRS
 
@@ -111,7 +111,7 @@ class TransStep:
         if self.is_data_unchanged:
             return ReshapeTransform(self.dst.shape)
         if self.type in FORMAT_TYPES:
-            return FormatTransform(self.src, self.dst)
+            return FormatTransform(_plain(self.src), _plain(self.dst))
         if self.type == "Cast":
             return CastTransform(self.src.dtype, self.dst.dtype)
         raise unsupported(self)
@@ -186,11 +186,16 @@ class TransRoad(tuple[TransStep, ...]):
 
 
 def _converted(weight: Weight, step: TransStep) -> Weight:
-    desc = replace(step.dst, attrs=NO_ATTRS)  # a variable's descriptor holds the initial value itself
+    desc = _plain(step.dst)
     same_bytes = not weight.transforms or weight.shape == desc.shape
     if step.is_data_unchanged and same_bytes:
         return weight.described_as(desc)
     return weight.then(step.transform(), desc)
+
+
+def _plain(desc: TensorDesc) -> TensorDesc:
+    """`desc` without attributes: a variable's descriptor holds the initial value itself."""
+    return replace(desc, attrs=NO_ATTRS)
 
 
 def unsupported(step: TransStep) -> InputError:

@@ -294,7 +294,11 @@ def test_outputs_stored_into_a_variable_take_its_address() -> None:
     graph.create("Add", "other", output_descs=[_desc("FLOAT", 4).with_attr("_assign_var_name", "unknown")])
     manager = VarManager()
     ports = variable_ports(graph, manager, assign_variable_memory(graph, manager, 1))
-    assert {str(port): offset for port, offset in ports.offsets.items()} == {"w:0": BASE, "update:1": BASE, "sum:0": BASE}
+    assert {str(port): offset for port, offset in ports.offsets.items()} == {
+        "w:0": BASE,
+        "update:1": BASE,
+        "sum:0": BASE,
+    }
     assert Port(graph.node("update"), 1) in ports.ports
 
 
@@ -324,7 +328,7 @@ def test_a_chain_of_15_assigns_writes_the_variable_and_one_of_16_is_refused() ->
     ports = variable_ports(graph, manager, assign_variable_memory(graph, manager, 1))
     assert len(ports.offsets) == 16 and set(ports.offsets.values()) == {BASE}
     graph, manager = _chain(16), VarManager()
-    with pytest.raises(CompileError, match="PASS|placed"):
+    with pytest.raises(CompileError, match="cannot be placed"):
         variable_ports(graph, manager, assign_variable_memory(graph, manager, 1))
 
 
