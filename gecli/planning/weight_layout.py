@@ -94,5 +94,3 @@ def _digest(weight: Weight) -> bytes:
     for chunk in weight.source.chunks():
         digest.update(chunk)
     return digest.digest()
-
-

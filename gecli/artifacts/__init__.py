@@ -1,0 +1,1 @@
+"""Byte layouts: OM file, variable records, kernel stores, and publishing them whole."""

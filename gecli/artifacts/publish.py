@@ -1,0 +1,169 @@
+"""Files that appear whole or not at all: a temporary sibling, fsync, and a rename over the target."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import BinaryIO
+
+from gecli.errors import OutputError
+
+FICLONE = 0x40049409  # linux/fs.h: share the blocks of another file
+COPY_BYTES = 1 << 20
+NAME_MAX_BYTES = 255
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+_temporaries: set[str] = set()
+
+
+def remove_temporaries() -> None:
+    """Remove every temporary file of this process that is not in place yet: for signal handlers and at exit."""
+    for path in sorted(_temporaries):
+        with suppress(OSError):
+            os.unlink(path)
+    _temporaries.clear()
+
+
+@contextmanager
+def publishing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+    """A seekable stream whose content becomes the file `path` when the block ends without an error.
+
+    Missing parent directories are made; a symbolic link is followed; a device or pipe is written directly. Raises
+    OutputError (G6001, G6002 for a full disk); what stood at `path` then stays.
+    """
+    target = os.path.realpath(os.fspath(path))
+    shown = os.fspath(path)
+    if _is_special(target):
+        with _reported(shown), open(target, "wb") as stream:
+            yield stream
+        return
+    with _reported(shown):
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+    temporary = temporary_name(target)
+    _temporaries.add(temporary)
+    try:
+        with _reported(shown):
+            if os.path.isdir(target):
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), target)
+            flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
+            with os.fdopen(os.open(temporary, flags, 0o666), "w+b") as stream:
+                yield stream
+                stream.flush()
+                os.fsync(stream.fileno())
+            os.replace(temporary, target)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(temporary)
+        raise
+    finally:
+        _temporaries.discard(temporary)
+
+
+def publish_bytes(path: str | os.PathLike[str], data: bytes) -> None:
+    """Make `data` the content of the file `path`, as `publishing` does."""
+    with publishing(path) as stream:
+        stream.write(data)
+
+
+def place_copy(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
+    """Make `target` a copy of `source`: a reflink, else a copy inside the kernel, else a plain copy.
+
+    Never a hard or symbolic link: outputs belong to the user, who may edit them. The copy's time is now. Raises
+    OutputError as `publishing` does, and OSError when `source` cannot be read.
+    """
+    with open(source, "rb", buffering=0) as origin, publishing(target) as stream:
+        copy_content(origin.fileno(), stream.fileno())
+
+
+def copy_content(source: int, target: int) -> None:
+    """Copy a whole file between two descriptors by the cheapest means there is."""
+    if _reflink(source, target):
+        return
+    left = os.fstat(source).st_size
+    offset = _kernel_copy(source, target, left)
+    os.lseek(target, offset, os.SEEK_SET)
+    while block := os.pread(source, COPY_BYTES, offset):
+        _write_all(target, block)
+        offset += len(block)
+
+
+def remove_file(path: str | os.PathLike[str]) -> bool:
+    """Remove a stale companion file; True if there was one. Raises OutputError."""
+    with _reported(os.fspath(path)):
+        try:
+            os.unlink(path)
+        except FileNotFoundError:
+            return False
+    return True
+
+
+def temporary_name(target: str) -> str:
+    """The sibling that is written first."""
+    folder, name = os.path.split(target)
+    tail = f".tmp-{os.getpid()}"
+    room = NAME_MAX_BYTES - len(tail) - 1
+    kept = os.fsdecode(os.fsencode(name)[:room])
+    return os.path.join(folder, f".{kept}{tail}")
+
+
+def _reflink(source: int, target: int) -> bool:
+    try:
+        import fcntl
+
+        fcntl.ioctl(target, FICLONE, source)
+    except (ImportError, OSError):  # not this file system, or two different ones
+        return False
+    return True
+
+
+def _kernel_copy(source: int, target: int, count: int) -> int:
+    """Bytes copied from the start with copy_file_range, which not every pair of file systems has."""
+    done = 0
+    copy = getattr(os, "copy_file_range", None)
+    while copy is not None and done < count:
+        try:
+            step = copy(source, target, count - done, done, done)
+        except OSError as error:
+            if error.errno in NO_SPACE:
+                raise
+            break
+        if step == 0:
+            break
+        done += step
+    return done
+
+
+def _write_all(target: int, block: bytes) -> None:
+    view = memoryview(block)
+    while view:
+        view = view[os.write(target, view) :]
+
+
+def _is_special(path: str) -> bool:
+    try:
+        mode = os.stat(path).st_mode
+    except OSError:
+        return False
+    return not stat.S_ISREG(mode) and not stat.S_ISDIR(mode)
+
+
+@contextmanager
+def _reported(path: str) -> Iterator[None]:
+    """Failures of the file system as OutputError."""
+    try:
+        yield
+    except OSError as error:
+        raise output_error(path, error) from error
+
+
+def output_error(path: str, error: OSError) -> OutputError:
+    """The diagnostic for a file that cannot be written."""
+    reason = error.strerror or str(error)
+    if error.errno in NO_SPACE:
+        return OutputError(
+            "G6002", f"no space to write {path}", why=reason, file=path, do="free space or choose another directory"
+        )
+    return OutputError("G6001", f"cannot write {path}", why=reason, file=path, do="check the path and its permissions")

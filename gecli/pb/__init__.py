@@ -1,0 +1,1 @@
+"""Protobuf messages of the files gecli reads and writes; only `gecli.wire` uses them."""

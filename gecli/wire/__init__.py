@@ -1,0 +1,1 @@
+"""Protobuf messages to and from the IR: the only package that touches protobuf."""

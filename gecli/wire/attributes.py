@@ -1,0 +1,352 @@
+"""`AttrDef` messages <-> attribute values (GE: ge.proto.AttrDef)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from google.protobuf.message import DecodeError
+
+from gecli.errors import Diagnostic
+from gecli.ir.attributes import NamedAttrs, RawAttr
+from gecli.ir.dtype import DataType
+from gecli.ir.format import Format
+from gecli.ir.tensor_desc import TensorDesc
+from gecli.ir.weight import FileSlice, Inline, Source, Weight
+from gecli.pb import ge_ir_pb2 as ge_ir
+from gecli.wire.attribute_names import AttrNames
+from gecli.wire.tensor_desc import Message, desc_of, fill_desc
+
+MAX_NESTING = 64  # functions, descriptors and tensors inside attributes
+MEMO_BYTES = 96  # larger attributes are rarely equal
+MERGED_OFFSET = "merged_offset"  # HiAI: place of a constant in WEIGHTS_DATA
+
+# val_type numbers of ListValue, with the fields they name. Order: the search order when val_type does not help.
+_LIST_FIELDS = ("s", "i", "f", "b", "bt", "td", "t", "g", "na", "dt")
+_FIELD_OF_VAL_TYPE = {1: "s", 2: "i", 3: "f", 4: "b", 5: "bt", 6: "td", 7: "t", 8: "g", 9: "na", 10: "dt"}
+
+
+# ---------------------------------------------------------------- writing
+
+
+def encode_attr(value: Any) -> bytes:
+    """The AttrDef bytes of one attribute value. Weights are written with their data inside."""
+    message = ge_ir.AttrDef()
+    fill_attr(message, value)
+    data: bytes = message.SerializeToString(deterministic=True)
+    return data
+
+
+def fill_attr(message: Message, value: Any) -> None:
+    """Write an attribute value into an AttrDef. Raises TypeError for kinds that GE does not have."""
+    if isinstance(value, str):
+        message.s = text_bytes(value)
+    elif isinstance(value, bool):
+        message.b = value
+    elif isinstance(value, DataType):
+        message.dt = int(value)
+    elif isinstance(value, Format):
+        message.s = value.name.encode()
+    elif isinstance(value, int):
+        message.i = value
+    elif isinstance(value, float):
+        message.f = value
+    elif isinstance(value, bytes):
+        message.bt = value
+    elif isinstance(value, (tuple, list)):
+        _fill_list(message, value)
+    elif isinstance(value, RawAttr):
+        message.ParseFromString(value.data)
+    elif isinstance(value, TensorDesc):
+        fill_desc(message.td, value, fill_attr)
+        message.td.SetInParent()
+    elif isinstance(value, Weight):
+        fill_tensor(message.t, value)
+    elif isinstance(value, NamedAttrs):
+        _fill_named(message.func, value)
+    else:
+        raise TypeError(f"an attribute cannot hold a {type(value).__name__}")
+
+
+def fill_tensor(message: Message, weight: Weight) -> None:
+    """Write a tensor with its data inside."""
+    fill_desc(message.desc, weight.desc, fill_attr)
+    message.data = b"".join(weight.chunks())
+
+
+def _fill_named(message: Message, value: NamedAttrs) -> None:
+    message.SetInParent()
+    message.name = value.name
+    for key, item in value.attrs.items():
+        fill_attr(message.attr[key], item)
+
+
+def _fill_list(message: Message, values: Any) -> None:
+    if values and isinstance(values[0], (tuple, list)):
+        _fill_rows(message, values)
+        return
+    target = message.list
+    target.SetInParent()
+    if not values:
+        return
+    first = values[0]
+    if isinstance(first, str):
+        target.val_type = 1
+        target.s.extend(map(text_bytes, values))
+    elif isinstance(first, bool):
+        target.val_type = 4
+        target.b.extend(values)
+    elif isinstance(first, DataType):
+        target.val_type = 10
+        target.dt.extend(map(int, values))
+    elif isinstance(first, Format):
+        target.val_type = 1
+        target.s.extend(value.name.encode() for value in values)
+    elif isinstance(first, int) and all(isinstance(value, int) for value in values):
+        target.val_type = 2
+        target.i.extend(values)
+    elif isinstance(first, (int, float)):
+        target.val_type = 3
+        target.f.extend(values)
+    else:
+        _fill_objects(target, values)
+
+
+def _fill_objects(target: Message, values: Any) -> None:
+    first = values[0]
+    if isinstance(first, bytes):
+        target.val_type = 5
+        target.bt.extend(values)
+    elif isinstance(first, TensorDesc):
+        target.val_type = 6
+        for value in values:
+            fill_desc(target.td.add(), value, fill_attr)
+    elif isinstance(first, Weight):
+        target.val_type = 7
+        for value in values:
+            fill_tensor(target.t.add(), value)
+    elif isinstance(first, NamedAttrs):
+        target.val_type = 9
+        for value in values:
+            _fill_named(target.na.add(), value)
+    else:
+        raise TypeError(f"a list attribute cannot hold a {type(first).__name__}")
+
+
+def _fill_rows(message: Message, rows: Any) -> None:
+    if any(isinstance(item, float) for row in rows for item in row):
+        message.list_list_float.SetInParent()
+        for row in rows:
+            message.list_list_float.list_list_f.add().list_f.extend(row)
+        return
+    message.list_list_int.SetInParent()
+    for row in rows:
+        message.list_list_int.list_list_i.add().list_i.extend(row)
+
+
+def text_bytes(text: str) -> bytes:
+    """UTF-8, with bytes that were no text when read put back as they were."""
+    return text.encode("utf-8", "surrogateescape")
+
+
+# ---------------------------------------------------------------- reading
+
+
+@dataclass(frozen=True, slots=True)
+class WeightArea:
+    """Where WEIGHTS_DATA lies: a range of a file."""
+
+    path: str
+    offset_bytes: int
+    size_bytes: int
+
+
+@dataclass(slots=True)
+class AttrReader:
+    """Decodes the attributes of one model: knows its file, its weights and its compressed names.
+
+    What is wrong but does not hinder reading is collected in `problems`.
+    """
+
+    path: str | None = None
+    file_size: int = 0
+    weights: WeightArea | None = None
+    names: tuple[AttrNames, ...] = ()
+    problems: list[Diagnostic] = field(default_factory=list)
+    where: str = ""
+    unreadable_names: int = 0
+    depth: int = 0
+    _values: dict[bytes, Any] = field(default_factory=dict)
+    _named: dict[tuple[str, bytes], tuple[str, Any]] = field(default_factory=dict)
+    _descs: dict[bytes, TensorDesc] = field(default_factory=dict)
+
+    def problem(self, code: str, kind: str, message: str, severity: str = "error", **fields: Any) -> None:
+        self.problems.append(
+            Diagnostic(code, message, kind=kind, file=self.path, where=self.where, severity=severity, **fields)
+        )
+
+    def value(self, data: bytes) -> Any:
+        """The value of AttrDef bytes. Raises DecodeError."""
+        if len(data) > MEMO_BYTES:
+            return self.decode(ge_ir.AttrDef.FromString(data))
+        try:
+            return self._values[data]
+        except KeyError:
+            value = self._values[data] = self.decode(ge_ir.AttrDef.FromString(data))
+            return value
+
+    def named_value(self, key: str, data: bytes) -> tuple[str, Any]:
+        """Name and value of one attribute of a node, with compressed names undone."""
+        if not self.names:
+            return key, self.value(data)
+        memo = (key, data)
+        found = self._named.get(memo)
+        if found is None:
+            found = self.restored(key, self.value(data))
+            if len(data) <= MEMO_BYTES and not key.startswith("\0\0"):
+                self._named[memo] = found
+        return found
+
+    def restored(self, key: str, value: Any) -> tuple[str, Any]:
+        """Undo the name compression (`om_compress_version` 1), which may have been applied twice."""
+        for names in self.names:
+            if not key.startswith("\0"):
+                break
+            try:
+                key, value = names.restore(key, value)
+            except LookupError as error:
+                self.unreadable_names += 1
+                self.problem("G3014", "bad-attr-enum", f"attribute name {key!r} cannot be decoded: {error}")
+                break
+        return key, value
+
+    def desc(self, data: bytes) -> TensorDesc:
+        """The descriptor in TensorDescriptor bytes, each distinct one decoded once."""
+        found = self._descs.get(data)
+        if found is None:
+            message = ge_ir.TensorDescriptor.FromString(data)
+            found = desc_of(message, self._restored_attr if self.names else self._plain_attr)
+            self._descs[data] = found
+        return found
+
+    def _plain_attr(self, key: str, message: Message) -> tuple[str, Any]:
+        return key, self.decode(message)
+
+    def _restored_attr(self, key: str, message: Message) -> tuple[str, Any]:
+        return self.restored(key, self.decode(message))
+
+    def decode(self, message: Message) -> Any:
+        """The value of an AttrDef message; kinds that gecli does not interpret stay wire bytes."""
+        kind = message.WhichOneof("value")
+        if kind is None:
+            return RawAttr("none", b"")
+        simple = _SIMPLE.get(kind)
+        if simple is not None:
+            return simple(message)
+        if kind in ("g", "expression"):
+            return RawAttr(kind, message.SerializeToString(deterministic=True))
+        if self.depth >= MAX_NESTING:
+            raise DecodeError(f"attributes are nested deeper than {MAX_NESTING}")
+        self.depth += 1
+        try:
+            return self._nested(kind, message)
+        finally:
+            self.depth -= 1
+
+    def _nested(self, kind: str, message: Message) -> Any:
+        if kind == "list":
+            return self._list(message)
+        if kind == "t":
+            return self.weight(message.t)
+        if kind == "td":
+            return desc_of(message.td, self._plain_attr)
+        if kind == "func":
+            return self._function(message.func)
+        if kind == "dt":
+            try:
+                return DataType(message.dt)
+            except ValueError:
+                return RawAttr("dt", message.SerializeToString(deterministic=True))
+        if kind == "list_list_int":
+            return tuple(tuple(row.list_i) for row in message.list_list_int.list_list_i)
+        return tuple(tuple(row.list_f) for row in message.list_list_float.list_list_f)
+
+    def _function(self, message: Message) -> NamedAttrs:
+        return NamedAttrs(message.name, {key: self.decode(message.attr[key]) for key in sorted(message.attr)})
+
+    def _list(self, message: Message) -> Any:
+        values = message.list
+        kind = _FIELD_OF_VAL_TYPE.get(values.val_type, "")
+        if not kind or not len(getattr(values, kind)):
+            kind = next((name for name in _LIST_FIELDS if len(getattr(values, name))), "")
+        if not kind:
+            return ()
+        items = getattr(values, kind)
+        if kind == "s":
+            return tuple(item.decode("utf-8", "surrogateescape") for item in items)
+        if kind in ("i", "f", "b", "bt"):
+            return tuple(items)
+        if kind == "td":
+            return tuple(desc_of(item, self._plain_attr) for item in items)
+        if kind == "t":
+            return tuple(self.weight(item) for item in items)
+        if kind == "na":
+            return tuple(self._function(item) for item in items)
+        if kind == "dt" and all(item in _DTYPE_NUMBERS for item in items):
+            return tuple(DataType(item) for item in items)
+        return RawAttr(f"list_{kind}", message.SerializeToString(deterministic=True))
+
+    def weight(self, message: Message) -> Weight:
+        """The tensor of a TensorDef: data inside the message, in the file by reference, or in WEIGHTS_DATA."""
+        desc = desc_of(message.desc, self._plain_attr)
+        attrs = dict(desc.attrs)
+        size = attrs.pop("weight_size", 0)
+        place = attrs.pop("data_offset", 0)
+        merged = attrs.pop(MERGED_OFFSET, None)
+        clean = desc if not desc.attrs else replace_attrs(desc, attrs)
+        return Weight(clean, self._source(message, size, place if merged is None else merged))
+
+    def _source(self, message: Message, size: Any, place: Any) -> Source:
+        if message.data:
+            return Inline(message.data)
+        if message.data_file_offset and message.data_file_length:
+            return self._slice(message.data_file_offset[-1], message.data_file_length[-1])
+        if not isinstance(size, int) or not isinstance(place, int) or size == 0:
+            return Inline(b"")
+        area = self.weights
+        if area is None or size < 0 or place < 0 or place + size > area.size_bytes:
+            held = 0 if area is None else area.size_bytes
+            self.problem(
+                "G3012",
+                "bad-weights",
+                f"a constant of {size} bytes at {place} lies outside WEIGHTS_DATA, which has {held} bytes",
+                expected=held,
+                actual=place + size,
+            )
+            return Inline(b"")
+        return FileSlice(area.path, area.offset_bytes + place, size)
+
+    def _slice(self, offset: int, length: int) -> Source:
+        # The file itself may hold these private fields, so they are not to be trusted.
+        if self.path is None or offset + length > self.file_size:
+            self.problem("G3012", "bad-weights", f"tensor data at {offset} + {length} lie outside the file")
+            return Inline(b"")
+        return FileSlice(self.path, offset, length)
+
+
+def replace_attrs(desc: TensorDesc, attrs: dict[str, Any]) -> TensorDesc:
+    """`desc` with other attributes."""
+    from dataclasses import replace
+
+    return replace(desc, attrs=attrs)
+
+
+_SIMPLE: dict[str, Callable[[Any], Any]] = {
+    "s": lambda message: message.s.decode("utf-8", "surrogateescape"),
+    "i": lambda message: message.i,
+    "f": lambda message: message.f,
+    "b": lambda message: message.b,
+    "bt": lambda message: message.bt,
+}
+_DTYPE_NUMBERS = frozenset(int(dtype) for dtype in DataType)

@@ -1,0 +1,347 @@
+"""`ModelRecord` -> MODEL_DEF bytes (GE: ge.proto.ModelDef).
+
+A node is joined from parts that are encoded once for all nodes that share them: descriptors and attributes repeat
+a lot, and 100,000 nodes must take less than two seconds. Large tensors stay references, so that the result is a list
+of chunks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from gecli.ir.attributes import DATA_TYPES, VALUE
+from gecli.ir.dtype import DataType
+from gecli.ir.format import Format
+from gecli.ir.op_desc import OpDesc
+from gecli.ir.placement import Placement
+from gecli.ir.tensor_desc import TensorDesc
+from gecli.ir.weight import Weight
+from gecli.pb import ge_ir_pb2 as ge_ir
+from gecli.wire.attributes import encode_attr, fill_attr
+from gecli.wire.model_record import GraphRecord, ModelRecord
+from gecli.wire.tensor_desc import ATTR_GROUPS, fill_desc, memo_key
+from gecli.wire.writer import bytes_field, header, integer_field, packed_field, text_field, varint
+
+STREAM_BYTES = 1 << 16  # tensors above this are copied from their source while the file is written
+NET_OUTPUT = "NetOutput"
+
+Chunk = bytes | Weight
+PortNames = Callable[[OpDesc], tuple[Sequence[str], Sequence[str]]]
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedModel:
+    """MODEL_DEF as chunks; a Weight stands for its bytes."""
+
+    chunks: tuple[Chunk, ...]
+
+    @property
+    def size_bytes(self) -> int:
+        return _size(self.chunks)
+
+    def data(self) -> bytes:
+        """All bytes at once: for small models and tests."""
+        return b"".join(b"".join(chunk.chunks()) if isinstance(chunk, Weight) else chunk for chunk in self.chunks)
+
+
+def encode_model(
+    model: ModelRecord,
+    weight_offsets: Mapping[OpDesc, int] | None = None,
+    port_names: PortNames | None = None,
+) -> EncodedModel:
+    """The MODEL_DEF of `model`, the same bytes for the same model.
+
+    `weight_offsets` gives the place in WEIGHTS_DATA of each Const that lies there; others carry their data.
+    `port_names` gives the IR names of a node's inputs and outputs where the node has none of its own.
+    """
+    body = encode_graphs(model, weight_offsets, port_names)
+    return EncodedModel((*body, encode_model_attrs(model.attrs)))
+
+
+def encode_graphs(
+    model: ModelRecord,
+    weight_offsets: Mapping[OpDesc, int] | None = None,
+    port_names: PortNames | None = None,
+) -> tuple[Chunk, ...]:
+    """Everything of MODEL_DEF before the model attributes, which depend on its size."""
+    encoder = _Encoder(weight_offsets or {}, port_names)
+    head = text_field(1, model.name)
+    if model.version:
+        head += integer_field(2, model.version)
+    chunks: list[Chunk] = [head + text_field(3, model.custom_version)]
+    for graph in model.graphs:
+        parts = encoder.graph(graph)
+        chunks.append(header(7, _size(parts)))
+        chunks += parts
+    return tuple(_joined(chunks))
+
+
+def encode_model_attrs(attrs: Mapping[str, Any]) -> bytes:
+    """The attribute fields of ModelDef, by name; they stand last in MODEL_DEF."""
+    fields = [attr_field(11, name, attrs[name]) for name in sorted(attrs) if name != ATTR_GROUPS]
+    if ATTR_GROUPS in attrs:
+        fields.append(bytes_field(12, attrs[ATTR_GROUPS].data))
+    return b"".join(fields)
+
+
+def attr_field(number: int, name: str, value: Any) -> bytes:
+    """One entry of a map<string, AttrDef> field."""
+    return bytes_field(number, _map_key(name) + bytes_field(2, encode_attr(value)))
+
+
+@dataclass(slots=True)
+class _Encoder:
+    weight_offsets: Mapping[OpDesc, int]
+    port_names: PortNames | None
+    _descs: dict[tuple[Any, ...], bytes] = field(default_factory=dict)
+    _attrs: dict[tuple[Any, ...], bytes] = field(default_factory=dict)
+    _ports: dict[tuple[Any, ...], dict[str, bytes]] = field(default_factory=dict)
+
+    def graph(self, graph: GraphRecord) -> list[Chunk]:
+        parts: list[Chunk] = [text_field(1, graph.name)]
+        parts += [bytes_field(4, name.encode()) for name in graph.inputs]
+        parts += [bytes_field(5, name.encode()) for name in graph.outputs]
+        for position, node in enumerate(graph.nodes):
+            placement = graph.placements.get(node)
+            fields = self.node(node, placement, position)
+            if any(isinstance(piece, Weight) for piece in fields):
+                parts.append(header(6, _size(fields)))
+                parts += fields
+            else:
+                data = b"".join(fields)  # type: ignore[arg-type]  # no Weight in it
+                parts.append(header(6, len(data)) + data)
+        parts += [attr_field(11, name, graph.attrs[name]) for name in sorted(graph.attrs) if name != ATTR_GROUPS]
+        if ATTR_GROUPS in graph.attrs:
+            parts.append(bytes_field(12, graph.attrs[ATTR_GROUPS].data))
+        return parts
+
+    def node(self, node: OpDesc, placement: Placement | None, position: int) -> list[Chunk]:
+        """The fields of one OpDef, in field order."""
+        fields: list[Chunk] = [text_field(1, node.name), text_field(2, node.type)]
+        fields += _inputs(node)
+        self.attrs(node, fields)
+        if ATTR_GROUPS in node.attrs:
+            fields.append(bytes_field(11, node.attrs[ATTR_GROUPS].data))
+        fields.append(_numbers(placement or Placement(position)))
+        if node.type == NET_OUTPUT:
+            fields.append(_sources(node))
+        offsets = () if placement is None else placement.input_offsets
+        if placement is not None:
+            fields.append(
+                packed_field(28, offsets)
+                + packed_field(29, placement.output_offsets)
+                + packed_field(30, placement.workspace_offsets)
+                + packed_field(31, placement.workspace_bytes)
+            )
+        const = [port is not None and port.node in self.weight_offsets for port in node.inputs]
+        if any(const):
+            fields.append(bytes_field(32, bytes(const)))
+        self.input_descs(node, const, offsets, fields)
+        for desc in node.output_descs:
+            self.desc(34, desc, fields)
+        fields += [text_field(35, name) for name in node.subgraphs]
+        return fields
+
+    def input_descs(self, node: OpDesc, const: list[bool], offsets: Sequence[int], fields: list[Chunk]) -> None:
+        if not node.input_descs and node.type in DATA_TYPES and node.output_descs:
+            self.desc(33, node.output_descs[0], fields)
+            return
+        connected = 0
+        for slot, desc in enumerate(node.input_descs):
+            place = 0
+            if slot < len(node.inputs) and node.inputs[slot] is not None:
+                if const[slot] and connected < len(offsets):
+                    place = offsets[connected]
+                connected += 1
+            if desc is None:
+                fields.append(_ABSENT)
+            else:
+                self.desc(33, desc, fields, place)
+
+    def desc(self, number: int, desc: TensorDesc, fields: list[Chunk], data_offset: int = 0) -> None:
+        """One descriptor field; `data_offset` is the place of the constant that feeds it."""
+        if desc.attrs:
+            self.desc_with_attrs(number, desc, fields, data_offset)
+            return
+        key = memo_key(desc)
+        data = self._descs.get(key)
+        if data is None:
+            data = self._descs[key] = encode_desc(desc)
+        if data_offset:
+            data += integer_field(18, data_offset)
+        fields.append(bytes_field(number, data))
+
+    def desc_with_attrs(self, number: int, desc: TensorDesc, fields: list[Chunk], data_offset: int) -> None:
+        plain, streamed = desc, {}
+        if data_offset and desc.attrs.get("data_offset", data_offset) != data_offset:
+            plain = plain.with_attr("data_offset", data_offset)
+        for name, value in desc.attrs.items():
+            if isinstance(value, Weight) and value.nbytes > STREAM_BYTES:
+                plain = plain.without_attr(name)
+                streamed[name] = value
+        parts: list[Chunk] = [encode_desc(plain)]
+        if data_offset and "data_offset" not in desc.attrs:
+            parts.append(integer_field(18, data_offset))
+        for name in sorted(streamed):
+            parts += _streamed_attr(5, name, streamed[name])
+        fields.append(header(number, _size(parts)))
+        fields += parts
+
+    def attrs(self, node: OpDesc, fields: list[Chunk]) -> None:
+        """The attribute entries of a node by name: its own and the port names."""
+        ports = self.port_entries(node)
+        names = [*node.attrs, *(name for name in ports if name not in node.attrs)] if ports else node.attrs
+        for name in sorted(names):
+            value = node.attrs.get(name)
+            if value is None:
+                fields.append(ports[name])
+            elif isinstance(value, Weight):
+                self.weight_attr(node, name, value, fields)
+            elif name != ATTR_GROUPS:
+                fields.append(self.attr(name, value))
+
+    def attr(self, name: str, value: Any) -> bytes:
+        key = _memo(name, value)
+        if key is None:
+            return attr_field(10, name, value)
+        data = self._attrs.get(key)
+        if data is None:
+            data = self._attrs[key] = attr_field(10, name, value)
+        return data
+
+    def weight_attr(self, node: OpDesc, name: str, weight: Weight, fields: list[Chunk]) -> None:
+        place = self.weight_offsets.get(node) if name == VALUE else None
+        if place is not None:
+            data = encode_attr_of_placed(weight, place)
+            fields.append(bytes_field(10, _map_key(name) + bytes_field(2, data)))
+        elif weight.nbytes > STREAM_BYTES:
+            fields += _streamed_attr(10, name, weight)
+        else:
+            fields.append(attr_field(10, name, weight))
+
+    def port_entries(self, node: OpDesc) -> dict[str, bytes]:
+        """`_input_name_key/_value` and `_output_name_key/_value`: the IR name of each port and its index."""
+        inputs, outputs = node.input_names, node.output_names
+        if self.port_names is not None and (inputs is None or outputs is None):
+            known_inputs, known_outputs = self.port_names(node)
+            inputs = tuple(known_inputs) if inputs is None else inputs
+            outputs = tuple(known_outputs) if outputs is None else outputs
+        inputs = (inputs or ())[: len(node.input_descs)]
+        outputs = (outputs or ())[: len(node.output_descs)]
+        if not inputs and not outputs:
+            return {}
+        key = (inputs, outputs)
+        found = self._ports.get(key)
+        if found is None:
+            found = self._ports[key] = {**_port_names("input", inputs), **_port_names("output", outputs)}
+        return found
+
+
+def encode_desc(desc: TensorDesc, *, full: bool = False) -> bytes:
+    """The TensorDescriptor bytes of `desc`; `full` as in `fill_desc`."""
+    message = ge_ir.TensorDescriptor()
+    fill_desc(message, desc, fill_attr, full=full)
+    data: bytes = message.SerializeToString(deterministic=True)
+    return data
+
+
+def encode_attr_of_placed(weight: Weight, offset_bytes: int) -> bytes:
+    """The `value` of a Const whose bytes lie in WEIGHTS_DATA."""
+    message = ge_ir.AttrDef()
+    desc = message.t.desc
+    fill_desc(desc, weight.desc, fill_attr)
+    desc.weight_size = weight.nbytes
+    desc.data_offset = offset_bytes
+    data: bytes = message.SerializeToString(deterministic=True)
+    return data
+
+
+def _streamed_attr(number: int, name: str, weight: Weight) -> list[Chunk]:
+    """A tensor attribute whose data are copied from their source: the nested lengths are known, the bytes not."""
+    desc = bytes_field(1, encode_desc(weight.desc))
+    tensor: list[Chunk] = [desc, header(2, weight.nbytes), weight]
+    attr: list[Chunk] = [header(12, _size(tensor)), *tensor]
+    entry: list[Chunk] = [_map_key(name), header(2, _size(attr)), *attr]
+    return [header(number, _size(entry)), *entry]
+
+
+def _inputs(node: OpDesc) -> list[bytes]:
+    """Data inputs slot by slot, then one entry a control predecessor."""
+    if not node.input_descs and node.type in DATA_TYPES:
+        fields = [_NO_INPUT]  # GE's Data nodes have one input that nothing feeds
+    else:
+        fields = [
+            _NO_INPUT if port is None else bytes_field(5, f"{port.node.name}:{port.index}".encode())
+            for port in node.inputs
+        ]
+    if node.control_in:
+        fields += [bytes_field(5, f"{before.name}:-1".encode()) for before in node.control_in]
+    return fields
+
+
+def _numbers(placement: Placement) -> bytes:
+    data = b"\xa8\x01" + varint(placement.id) if placement.id else b""
+    return data + b"\xb0\x01" + varint(placement.stream_id) if placement.stream_id else data
+
+
+def _sources(node: OpDesc) -> bytes:
+    """Producers of a NetOutput, from which the names of the outputs are made."""
+    ports = node.data_inputs
+    names = b"".join(bytes_field(24, port.node.name.encode()) for port in ports)
+    return names + packed_field(25, [port.index for port in ports])
+
+
+def _port_names(side: str, names: tuple[str, ...]) -> dict[str, bytes]:
+    if not names:
+        return {}
+    keys, values = ge_ir.AttrDef(), ge_ir.AttrDef()
+    # GE leaves val_type 0 in these two lists.
+    keys.list.s.extend(name.encode() for name in names)
+    values.list.i.extend(range(len(names)))
+    entries = {f"_{side}_name_key": keys, f"_{side}_name_value": values}
+    return {
+        key: bytes_field(10, _map_key(key) + bytes_field(2, message.SerializeToString()))
+        for key, message in entries.items()
+    }
+
+
+def _memo(name: str, value: Any) -> tuple[Any, ...] | None:
+    """A key under which the encoded attribute can be found again; None where values that compare equal differ."""
+    kind = type(value)
+    if kind in _MEMO_TYPES:
+        return (name, kind, value)
+    if kind is tuple and len(value) <= 16:
+        kinds = {type(item) for item in value}
+        if len(kinds) <= 1 and kinds <= _MEMO_TYPES:
+            return (name, *kinds, value)
+    return None
+
+
+def _map_key(name: str) -> bytes:
+    return bytes_field(1, name.encode("utf-8"))
+
+
+def _size(parts: Iterable[Chunk]) -> int:
+    return sum(part.nbytes if isinstance(part, Weight) else len(part) for part in parts)
+
+
+def _joined(chunks: list[Chunk]) -> list[Chunk]:
+    """Neighbouring byte strings made one."""
+    out: list[Chunk] = []
+    run: list[bytes] = []
+    for chunk in chunks:
+        if isinstance(chunk, Weight):
+            out += [b"".join(run), chunk]
+            run = []
+        else:
+            run.append(chunk)
+    if run:
+        out.append(b"".join(run))
+    return out
+
+
+_MEMO_TYPES = frozenset((bool, int, str, DataType, Format))
+_NO_INPUT = bytes_field(5, b"")
+_ABSENT = bytes_field(33, bytes_field(4, b"FORMAT_RESERVED"))  # an optional input that is not connected

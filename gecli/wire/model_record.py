@@ -1,0 +1,74 @@
+"""A model as an OM holds it: graphs of linked nodes with their placements, without networkx."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from gecli.errors import Diagnostic, InputError
+from gecli.ir.op_desc import OpDesc
+from gecli.ir.placement import Placement
+
+if TYPE_CHECKING:
+    from gecli.ir.graph import Graph
+
+MODEL_VERSION = 2
+CUSTOM_VERSION = "1.11.z.0"
+
+
+@dataclass(slots=True)
+class GraphRecord:
+    """One graph: nodes in id order, linked through `inputs`, `users` and the control lists of `OpDesc`."""
+
+    name: str
+    nodes: list[OpDesc]
+    attrs: dict[str, Any] = field(default_factory=dict)
+    placements: dict[OpDesc, Placement] = field(default_factory=dict)
+    inputs: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
+
+    @staticmethod
+    def of(graph: Graph, placements: dict[OpDesc, Placement], name: str | None = None) -> GraphRecord:
+        """The record of a graph: nodes by placement id (graph order where there is none), inputs as CANN 8 names them."""
+        nodes = graph.nodes()
+        if placements:
+            nodes.sort(key=lambda node: placements[node].id)
+        inputs = tuple(f"{node.name}:0" for node in graph.inputs)
+        return GraphRecord(name or graph.name, nodes, dict(graph.attrs), placements, inputs)
+
+    def node(self, name: str) -> OpDesc | None:
+        return next((node for node in self.nodes if node.name == name), None)
+
+    def nodes_of(self, *types: str) -> list[OpDesc]:
+        return [node for node in self.nodes if node.type in types]
+
+
+@dataclass(slots=True)
+class ModelRecord:
+    """MODEL_DEF: `graphs[0]` is the root, the others are subgraphs that nodes name.
+
+    `problems` holds what was wrong while reading: errors that make the model unusable for running but not for
+    looking at, and warnings.
+    """
+
+    name: str
+    graphs: list[GraphRecord]
+    attrs: dict[str, Any] = field(default_factory=dict)
+    version: int = MODEL_VERSION
+    custom_version: str = CUSTOM_VERSION
+    problems: list[Diagnostic] = field(default_factory=list)
+    compressed_names: int = 0
+    unreadable_names: int = 0
+
+    @property
+    def root(self) -> GraphRecord:
+        return self.graphs[0]
+
+    def graph(self, name: str) -> GraphRecord | None:
+        return next((graph for graph in self.graphs if graph.name == name), None)
+
+    def require_sound(self) -> None:
+        """Raises InputError with every error found while reading."""
+        errors = [problem for problem in self.problems if problem.severity == "error"]
+        if errors:
+            raise InputError.of(errors)

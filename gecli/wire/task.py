@@ -1,0 +1,260 @@
+"""`ModelTaskDef` messages <-> task lists (GE: domi.ModelTaskDef, the TASK_INFO partition)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any
+
+from google.protobuf.message import DecodeError
+
+from gecli.errors import InputError
+from gecli.pb import task_pb2
+
+Message = Any
+
+
+class TaskType(IntEnum):
+    """GE: RT_MODEL_TASK_*."""
+
+    KERNEL = 0
+    EVENT_RECORD = 1
+    EVENT_WAIT = 2
+    FUSION_START = 3
+    FUSION_END = 4
+    KERNEL_EX = 5
+    HCCL = 6
+    STREAM_SWITCH = 7
+    STREAM_ACTIVE = 8
+    LABEL_SET = 9
+    LABEL_SWITCH = 10
+    LABEL_GOTO = 11
+    PROFILER_TRACE = 12
+    MEMCPY_ASYNC = 13
+    NOTIFY_RECORD = 14
+    NOTIFY_WAIT = 15
+    REDUCE_ASYNC = 16
+    RDMA_SEND = 17
+    EVENT_RESET = 18
+    END_GRAPH = 19
+    STREAM_SWITCH_N = 20
+    RDMA_DB_SEND = 21
+    MEMCPY_ADDR_ASYNC = 22
+    STREAM_LABEL_SWITCH_BY_INDEX = 23
+    STREAM_LABEL_GOTO = 24
+    MODEL_EXIT = 25
+    ALL_KERNEL = 26
+    PROFILER_TRACE_EX = 27
+    FFTS = 28
+    FFTS_PLUS = 29
+    DSA = 30
+    CMO = 31
+    BARRIER = 32
+    NPU_GET_FLOAT_STATUS = 33
+    NPU_CLEAR_FLOAT_STATUS = 34
+    DVPP = 35
+    NPU_GET_DEBUG_FLOAT_STATUS = 36
+    NPU_CLEAR_DEBUG_FLOAT_STATUS = 37
+    CMO_ADDR = 38
+    VECTOR_KERNEL = 39
+    VECTOR_ALL_KERNEL = 40
+    UPDATE = 41
+    NOP = 42
+    PREPROCESS_KERNEL = 43
+    SUPER_KERNEL = 44
+    MEM_EVENT_RECORD = 45
+    MEM_EVENT_WAIT = 46
+    FUSION_KERNEL = 47
+    KERNEL_LAUNCH_V2 = 48
+    CCU_KERNEL = 49
+    CUSTOM_KERNEL = 50
+
+
+class KernelType(IntEnum):
+    """GE: ccKernelType."""
+
+    CCE_AI_CORE = 0
+    CCE_AI_CPU = 1
+    TE = 2
+    CUSTOMIZED = 3
+    TE_AI_CORE = 4
+    TE_AI_CPU = 5
+    AI_CPU = 6
+    CUST_AI_CPU = 7
+    HOST_CPU = 8
+    DVPP = 9
+    AI_CPU_KFC = 10
+    MIX_AICORE = 11
+    MIX_VECTOR_CORE = 12
+    INVALID = 10000
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One task. `op_index` is the id of its operator, None for tasks that belong to none.
+
+    `args` holds the logical addresses of inputs, outputs and workspaces. `args_size` is the number the file states.
+    """
+
+    type: int
+    stream_id: int = 0
+    op_index: int | None = None
+    kernel_type: int | None = None
+    stub_func: str = ""
+    so_name: str = ""
+    kernel_name: str = ""
+    block_dim: int = 0
+    args: tuple[int, ...] = ()
+    args_size: int = 0
+    args_format: str = ""
+    event_id: int = 0
+
+    @property
+    def type_name(self) -> str:
+        return enum_name(TaskType, self.type)
+
+
+@dataclass(frozen=True, slots=True)
+class TaskList:
+    """TASK_INFO."""
+
+    tasks: tuple[Task, ...]
+    version: str = ""
+    memory_size: int = 0
+    weight_size: int = 0
+    stream_num: int = 0
+    event_num: int = 0
+    base_addr: int = 0
+    weight_addr: int = 0
+    batch_num: int = 0
+    attrs: Mapping[str, str] = field(default_factory=dict)
+
+
+def enum_name(kind: type[IntEnum], number: int) -> str:
+    """The member's name; unknown numbers keep their number."""
+    try:
+        return kind(number).name
+    except ValueError:
+        return f"UNKNOWN_{number}"
+
+
+def encode_tasks(tasks: TaskList) -> bytes:
+    """The ModelTaskDef bytes of a task list: kernel tasks and tasks without a body."""
+    message = task_pb2.ModelTaskDef(
+        version=tasks.version,
+        attr=dict(tasks.attrs),
+        memory_size=tasks.memory_size,
+        stream_num=tasks.stream_num,
+        event_num=tasks.event_num,
+        weight_size=tasks.weight_size,
+        base_addr=tasks.base_addr,
+        weight_addr=tasks.weight_addr,
+        batch_num=tasks.batch_num,
+    )
+    add = message.task.add
+    for task in tasks.tasks:
+        target = add()
+        target.type = task.type
+        target.stream_id = task.stream_id
+        target.event_id = task.event_id
+        if task.kernel_type is not None:
+            _fill_kernel(target.kernel, task)
+    data: bytes = message.SerializeToString(deterministic=True)
+    return data
+
+
+def _fill_kernel(kernel: Message, task: Task) -> None:
+    context = kernel.context
+    context.kernel_type = task.kernel_type
+    context.op_index = task.op_index or 0
+    context.args_count = len(task.args)
+    context.args_offset = b"\0\0"
+    context.args_format = task.args_format
+    kernel.stub_func = task.stub_func
+    kernel.block_dim = task.block_dim
+    kernel.args_size = task.args_size
+    kernel.args = b"".join([address.to_bytes(8, "little") for address in task.args])
+    kernel.so_name = task.so_name
+    kernel.kernel_name = task.kernel_name
+
+
+def decode_tasks(data: bytes, *, path: str | None = None, offset: int = 0) -> TaskList:
+    """The task list in ModelTaskDef bytes. Raises InputError (bad-proto)."""
+    try:
+        message = task_pb2.ModelTaskDef.FromString(data)
+    except DecodeError as error:
+        raise InputError(
+            "G3004",
+            f"TASK_INFO is not a readable task list: {error}",
+            kind="bad-proto",
+            where="TASK_INFO",
+            file=path,
+            offset=offset,
+        ) from error
+    return TaskList(
+        tuple(_task(task) for task in message.task),
+        message.version,
+        message.memory_size,
+        message.weight_size,
+        message.stream_num,
+        message.event_num,
+        message.base_addr,
+        message.weight_addr,
+        message.batch_num,
+        dict(message.attr),
+    )
+
+
+def _task(message: Message) -> Task:
+    kind, stream, event = message.type, message.stream_id, message.event_id
+    if message.HasField("kernel"):
+        kernel = message.kernel
+        context = kernel.context
+        return Task(
+            kind,
+            stream,
+            context.op_index,
+            context.kernel_type,
+            kernel.stub_func,
+            kernel.so_name,
+            kernel.kernel_name,
+            kernel.block_dim,
+            _addresses(kernel.args),
+            kernel.args_size,
+            context.args_format,
+            event,
+        )
+    if message.HasField("kernel_with_handle"):
+        kernel = message.kernel_with_handle
+        return Task(
+            kind,
+            stream,
+            kernel.context.op_index,
+            kernel.context.kernel_type,
+            kernel_name=kernel.original_kernel_key,
+            block_dim=kernel.block_dim,
+            args=_addresses(kernel.args),
+            args_size=kernel.args_size,
+            args_format=kernel.context.args_format,
+            event_id=event,
+        )
+    if message.HasField("kernel_ex"):
+        kernel = message.kernel_ex
+        return Task(
+            kind, stream, kernel.op_index, args=_addresses(kernel.args), args_size=kernel.args_size, event_id=event
+        )
+    return Task(kind, stream, _owner(message), event_id=event)
+
+
+def _owner(message: Message) -> int | None:
+    for name in ("event_ex", "memcpy_async", "stream_active"):
+        if message.HasField(name):
+            index: int = getattr(message, name).op_index
+            return index
+    return None
+
+
+def _addresses(data: bytes) -> tuple[int, ...]:
+    """Whole 64-bit words; what is left over is no address."""
+    return tuple(memoryview(data[: len(data) // 8 * 8]).cast("Q"))
