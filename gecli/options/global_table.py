@@ -11,6 +11,7 @@ _global = partial(Option, subcommands=EVERYWHERE, group="Global", fingerprint=Fa
 GLOBAL_OPTIONS: tuple[Option, ...] = (
     _global("help", "-h, --help", "bool", False, "Show this help."),
     _global("help-all", "--help-all", "bool", False, "Show recorded and refused atc options too."),
+    _global("version", "--version", "bool", False, "Print the version."),
     _global("verbose", "-v, --verbose", "int", 0, "Say more; repeat for graph edits (-vv) and tracing (-vvv)."),
     _global("quiet", "-q, --quiet", "bool", False, "Print only errors and the data asked for."),
     _global("json", "--json", "bool", False, "Print one JSON document on stdout, everything else on stderr."),

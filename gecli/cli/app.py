@@ -1,0 +1,175 @@
+"""One command from its words to its exit status: help, dispatch, signals, and what happens to errors."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from gecli import __version__
+from gecli.cli.console import Console
+from gecli.options.argv import Scan, scan
+
+if TYPE_CHECKING:
+    from gecli.errors import Diagnostic
+
+INTERRUPTED, TERMINATED, BROKEN_PIPE, INTERNAL, USAGE = 130, 143, 141, 70, 2
+ATC_FAILURE = 255
+ATC_START = "ATC start working now, please wait for a moment."
+ATC_SUCCESS = "ATC run success, welcome to the next use."
+ATC_FAILED = "ATC run failed, Please check the detail log, Try 'atc --help' for more information"
+
+
+class Terminated(BaseException):
+    """SIGTERM arrived; like KeyboardInterrupt it passes every `except Exception`."""
+
+
+def run(argv: list[str]) -> int:
+    """Run a command line; returns its exit status and never lets an exception out."""
+    signal.signal(signal.SIGTERM, _terminate)
+    found = scan(argv)
+    console = Console(
+        verbosity=found.verbosity,
+        quiet=found.has("quiet"),
+        json=found.has("json"),
+        color=_last(found, "color", ("auto", "always", "never")),
+        progress=_last(found, "progress", ("auto", "rich", "plain", "none")),
+    )
+    compat = found.has("atc-compat") and found.subcommand == "compile"
+    if compat:
+        console.result(ATC_START)
+    status = _guarded(found, console, compat)
+    console.close()
+    return status
+
+
+def _guarded(found: Scan, console: Console, compat: bool) -> int:
+    try:
+        status = _answer(found, console, argv_problems=found.problems)
+        if compat:
+            console.result(f"...\n{ATC_SUCCESS}" if status == 0 else ATC_FAILED)
+            status = ATC_FAILURE if status else 0
+        console.stdout.flush()
+        return status
+    except KeyboardInterrupt:
+        return _stopped(console, "interrupted", INTERRUPTED)
+    except Terminated:
+        return _stopped(console, "terminated", TERMINATED)
+    except BrokenPipeError:
+        _drop_stdout()
+        return BROKEN_PIPE
+    except Exception as error:
+        _clean_up()
+        return _failed(error, found, console, compat)
+
+
+def _answer(found: Scan, console: Console, argv_problems: list[Diagnostic]) -> int:
+    if found.has("help") or found.has("help-all") or _is_bare(found):
+        from gecli.cli.help import help_text
+
+        console.stdout.write(help_text(found.subcommand, everything=found.has("help-all")))
+        return 0
+    if found.has("version"):
+        console.result(f"gecli {__version__}")
+        return 0
+    if argv_problems and not _collects(found):
+        from gecli.errors import InvalidOption
+
+        raise InvalidOption.of(argv_problems)
+    if found.subcommand in ("explain", "completion"):
+        return _light_command(found, console)
+    from gecli.cli.root import dispatch
+
+    return dispatch(found, console)
+
+
+def _light_command(found: Scan, console: Console) -> int:
+    """Commands that need neither click nor the option sources."""
+    if found.subcommand == "explain":
+        from gecli.cli.explain import explain
+
+        return explain(found.operands, console)
+    from gecli.cli.completion import completion
+
+    return completion(found.operands, console)
+
+
+def _collects(found: Scan) -> bool:
+    """Whether the command itself reports problems of the words together with those of the values."""
+    return found.subcommand in ("compile", "inspect-om", "run", "cache ls", "cache gc")
+
+
+def _is_bare(found: Scan) -> bool:
+    return not found.subcommand and not found.problems
+
+
+def _failed(error: Exception, found: Scan, console: Console, compat: bool) -> int:
+    """Report an exception and give the exit status that belongs to it."""
+    from gecli.errors import GecliError
+
+    if isinstance(error, GecliError):
+        diagnostics, status = error.diagnostics, error.exit_status
+    else:
+        from gecli.cli.crash import diagnostics_of
+
+        diagnostics = (diagnostics_of(error, console.environ),)
+        status = diagnostics[0].exit_status
+    try:
+        if compat:
+            console.result(ATC_FAILED)
+            console.result("\n".join(f"{d.code}: {d.message}\n    {d.do or d.why}" for d in diagnostics))
+        else:
+            console.report(diagnostics)
+        if console.json and not console.document_printed:
+            console.document(error_document(found.subcommand, diagnostics, console.warnings))
+        console.stdout.flush()
+    except BrokenPipeError:
+        _drop_stdout()
+    return ATC_FAILURE if compat else status
+
+
+def error_document(subcommand: str, errors: tuple[Diagnostic, ...], warnings: list[Diagnostic]) -> dict[str, Any]:
+    """The JSON document of a command that failed before it had a document of its own."""
+    name = subcommand.replace("inspect-om", "inspect").replace(" ", "-") or "gecli"
+    return {
+        "schema": f"gecli.{name}/1",
+        "gecli_version": __version__,
+        "ok": False,
+        "errors": [diagnostic.as_json() for diagnostic in errors],
+        "warnings": [diagnostic.as_json() for diagnostic in warnings],
+    }
+
+
+def _terminate(number: int, frame: FrameType | None) -> None:
+    raise Terminated
+
+
+def _stopped(console: Console, word: str, status: int) -> int:
+    # A second signal while cleaning up must not leave temporary files behind.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    _clean_up()
+    console.say(f"gecli: {word}")
+    return status
+
+
+def _clean_up() -> None:
+    """Remove temporary files of outputs that were being written, if any writing was started."""
+    publish = sys.modules.get("gecli.artifacts.publish")
+    if publish is not None:
+        publish.cleanup()
+
+
+def _drop_stdout() -> None:
+    """Let nothing more be written to a closed pipe, not even at interpreter exit."""
+    devnull = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(devnull, sys.stdout.fileno())
+    os.close(devnull)
+
+
+def _last(found: Scan, key: str, legal: tuple[str, ...]) -> str:
+    """The typed value of a console option; an illegal one is reported later, by the option table."""
+    text = found.typed.get(key, [legal[0]])[-1]
+    return text if text in legal else legal[0]

@@ -1,0 +1,47 @@
+"""What a user sees of an exception that gecli did not foresee."""
+
+from __future__ import annotations
+
+import errno
+import sys
+from collections.abc import Mapping
+
+from gecli.errors import Diagnostic
+
+ISSUES = "the project's issue tracker"
+
+
+def diagnostics_of(error: Exception, environ: Mapping[str, str]) -> Diagnostic:
+    """A full disk is the system's fault (G6002), everything else is ours (G9999) and leaves a crash report."""
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        where = str(error.filename or "")
+        return Diagnostic(
+            "G6002", "no space left for the output", where=where, why=error.strerror or "", do="free some space"
+        )
+    if environ.get("GECLI_DEBUG") == "1":
+        import traceback
+
+        traceback.print_exception(error, file=sys.stderr)
+    kind = type(error).__name__
+    do = f"report it to {ISSUES} with {_write_report(error)}"
+    return Diagnostic("G9999", "gecli met a case that it does not handle", why=f"{kind}: {error}", do=do)
+
+
+def _write_report(error: Exception) -> str:
+    """Write the crash report; returns its path, or what to do when it cannot be written."""
+    import platform
+    import tempfile
+    import traceback
+
+    from gecli import __version__
+
+    try:
+        with tempfile.NamedTemporaryFile(
+            "w", prefix="gecli-crash-", suffix=".txt", delete=False, encoding="utf-8"
+        ) as file:
+            file.write(f"gecli {__version__}, Python {platform.python_version()}, {platform.platform()}\n")
+            file.write(f"argv: {sys.argv!r}\n\n")
+            file.writelines(traceback.format_exception(error))
+            return file.name
+    except OSError:
+        return "the traceback that GECLI_DEBUG=1 prints"

@@ -1,0 +1,38 @@
+"""`gecli explain CODE`: the catalogue entry of a diagnostic."""
+
+from __future__ import annotations
+
+from gecli.cli.console import Console
+from gecli.error_catalog import entry_of, explain_text, similar_codes, statuses_of
+
+
+def explain(codes: list[str], console: Console) -> int:
+    """Print the entries of all codes; an unknown one is an error that names similar codes."""
+    from gecli.errors import Diagnostic, InvalidOption
+
+    if not codes:
+        raise InvalidOption("E10054", "gecli explain needs a code", do="gecli explain E10016")
+    wanted = [code.strip().upper() for code in codes]
+    unknown = [code for code in wanted if entry_of(code) is None]
+    if unknown:
+        raise InvalidOption.of(
+            Diagnostic("E10001", f'unknown code "{code}"', why=f"similar codes: {', '.join(similar_codes(code))}",
+                       do=f"gecli explain {similar_codes(code)[0]}")
+            for code in unknown
+        )  # fmt: skip
+    console.result("\n".join(explain_text(code) for code in wanted).rstrip())
+    if console.json:
+        console.document({"schema": "gecli.explain/1", "codes": [_as_json(code) for code in wanted]})
+    return 0
+
+
+def _as_json(code: str) -> dict[str, object]:
+    entry = entry_of(code)
+    assert entry is not None  # checked by the caller
+    return {
+        "code": code,
+        "title": entry.title,
+        "cause": entry.cause,
+        "remedy": entry.remedy,
+        "exit_statuses": list(statuses_of(code)),
+    }

@@ -1,0 +1,188 @@
+"""--help and --help-all, made from the option table."""
+
+from __future__ import annotations
+
+from textwrap import wrap
+from typing import NamedTuple
+
+from gecli.options.global_table import GLOBAL_OPTIONS
+from gecli.options.option import Option, domain_text, value_text
+from gecli.options.table import options_of
+
+WIDTH = 80
+_INDENT = 28
+
+
+class Command(NamedTuple):
+    """What help, manual pages and completion say about a command besides its options."""
+
+    usage: str
+    summary: str
+    examples: tuple[tuple[str, str], ...] = ()
+
+
+COMMANDS: dict[str, Command] = {
+    "": Command(
+        "gecli COMMAND [ARGUMENTS] [OPTIONS]",
+        "Compile model graphs for Ascend offline execution and run them, without Ascend hardware.",
+        (
+            ("Compile an ONNX model", "gecli compile model.onnx -o out/model"),
+            ("See what is in it", "gecli inspect-om out/model.om"),
+            ("Run it on the simulated device", "gecli run out/model.om --seed 3"),
+        ),
+    ),
+    "compile": Command(
+        "gecli compile MODEL... -o PATH [OPTIONS]",
+        "Compile models to .om files, with a .rdcpkt where they hold variables.",
+        (
+            ("Fix a dynamic input", 'gecli compile a.onnx -o a --input-shape "x:1,3,224,224"'),
+            ("Two graphs that share variables", "gecli compile init.json train.json -o out/ --train"),
+            ("Keep compiled graphs", "gecli compile a.onnx -o a --cache-dir cache --cache-create"),
+        ),
+    ),
+    "inspect-om": Command(
+        "gecli inspect-om FILE... [VIEW] [OPTIONS]",
+        "Show what an .om, .rdcpkt or graph file holds.",
+        (
+            ("Summary", "gecli inspect-om a.om"),
+            ("Variables as JSON", "gecli inspect-om a.om --vars --json"),
+            ("Compare two files", "gecli inspect-om a.om b.om --diff"),
+        ),
+    ),
+    "run": Command(
+        "gecli run OM... [-i SPEC]... [-o PATH] [OPTIONS]",
+        "Run .om files on the simulated device, in numpy.",
+        (
+            ("Random inputs, outputs to a directory", "gecli run a.om --seed 3 -o out"),
+            ("Given input, compared with the source", "gecli run a.om -i x.npy --compare a.onnx"),
+            ("Train twice after initialising", 'gecli run init.om train.om --order "init.om;train.om;train.om"'),
+        ),
+    ),
+    "cache": Command(
+        "gecli cache ls|gc --cache-dir DIR [OPTIONS]",
+        "List and clean the cache of compiled graphs.",
+        (
+            ("All entries", "gecli cache ls --cache-dir cache"),
+            ("What a cleaning would remove", "gecli cache gc --cache-dir cache --max-age 30d --dry-run"),
+            ("Keep two entries of each key", "gecli cache gc --cache-dir cache --keep-last 2"),
+        ),
+    ),
+    "cache ls": Command(
+        "gecli cache ls --cache-dir DIR [OPTIONS]",
+        "List the entries of the cache.",
+        (
+            ("All entries", "gecli cache ls --cache-dir cache"),
+            ("The largest ones", "gecli cache ls --cache-dir cache --sort size --reverse"),
+            ("As JSON", "gecli cache ls --cache-dir cache --json"),
+        ),
+    ),
+    "cache gc": Command(
+        "gecli cache gc --cache-dir DIR [OPTIONS]",
+        "Remove garbage and, on request, entries from the cache.",
+        (
+            ("Garbage only", "gecli cache gc --cache-dir cache"),
+            ("See first", "gecli cache gc --cache-dir cache --max-age 30d --dry-run"),
+            ("Limit the size", "gecli cache gc --cache-dir cache --max-size 10G --yes"),
+        ),
+    ),
+    "explain": Command(
+        "gecli explain CODE...",
+        "Explain error and warning codes.",
+        (
+            ("One code", "gecli explain E10016"),
+            ("Several", "gecli explain G4003 G4004"),
+            ("As JSON", "gecli explain E10016 --json"),
+        ),
+    ),
+    "completion": Command(
+        "gecli completion bash|zsh|fish",
+        "Print a completion script for a shell.",
+        (
+            ("bash", "gecli completion bash > ~/.local/share/bash-completion/completions/gecli"),
+            ("zsh", "gecli completion zsh > ~/.zfunc/_gecli"),
+            ("fish", "gecli completion fish > ~/.config/fish/completions/gecli.fish"),
+        ),
+    ),
+}
+TOP_LEVEL = ("compile", "inspect-om", "run", "cache", "explain", "completion")
+
+
+def help_text(subcommand: str, everything: bool = False) -> str:
+    """The whole help of a subcommand ("" is gecli itself) in at most 80 columns, except where an example is longer."""
+    command = COMMANDS[subcommand]
+    parts = [f"Usage: {command.usage}", "\n".join(wrap(command.summary, WIDTH))]
+    if not subcommand:
+        parts.append(_section("Commands", [_entry(name, COMMANDS[name].summary) for name in TOP_LEVEL]))
+    if subcommand == "cache":
+        parts.append(
+            _section("Commands", [_entry(n.split()[1], COMMANDS[n].summary) for n in ("cache ls", "cache gc")])
+        )
+    parts += [
+        _section(group, [_entry(_names(option), describe(option)) for option in options])
+        for group, options in grouped(subcommand, everything).items()
+    ]
+    shown = [option for option in GLOBAL_OPTIONS if option.name != "help-all" or _has_more(subcommand)]
+    parts.append(_section("Global options", [_entry(_names(option), describe(option)) for option in shown]))
+    parts.append(_section("Examples", [f"  # {title}\n  {line}" for title, line in command.examples]))
+    return "\n\n".join(parts) + "\n"
+
+
+def grouped(subcommand: str, everything: bool) -> dict[str, list[Option]]:
+    """The options of a subcommand by group, in table order; `everything` adds old, recorded and refused ones."""
+    groups: dict[str, list[Option]] = {}
+    for option in options_of(subcommand):
+        if not everything and _is_extra(option):
+            continue
+        group = option.group if option.flag else "GE options without a flag (--ge-option KEY=VALUE)"
+        groups.setdefault(group, []).append(option)
+    return groups
+
+
+def describe(option: Option) -> str:
+    """Help, domain and default of an option as one text."""
+    parts = [option.help]
+    domain = domain_text(option) if option.type != "bool" and (option.choices or option.bounds) else ""
+    if domain:
+        parts.append(f"One of {domain}." if option.choices else f"From {domain}.")
+    default = value_text(option.default)
+    if option.default not in (None, False, "", ()) and default:
+        parts.append(f"Default: {default}.")
+    if option.aliases and option.flag:
+        parts.append(f"Also {', '.join(f'--{alias}' for alias in option.aliases)}.")
+    if option.shorthands:
+        parts.append(", ".join(f"--{name} is {value}" for name, value in option.shorthands) + ".")
+    if option.env:
+        parts.append(f"Environment: {option.env}.")
+    if option.note:
+        parts.append(option.note[0].upper() + option.note[1:].rstrip(".") + ".")
+    return " ".join(parts)
+
+
+def _is_extra(option: Option) -> bool:
+    return option.hidden or option.option_class != "I" or not option.flag
+
+
+def _has_more(subcommand: str) -> bool:
+    return any(_is_extra(option) for option in options_of(subcommand))
+
+
+def _names(option: Option) -> str:
+    if not option.flag:
+        return option.key
+    main = f"-{option.letter}, --{option.name}" if option.letter else f"    --{option.name}"
+    if option.negative:
+        main = f"    --[no-]{option.name}"
+    takes_value = option.type != "bool" and option.key != "verbose"
+    return f"{main} {option.metavar or option.type.upper()}" if takes_value else main
+
+
+def _section(title: str, entries: list[str]) -> str:
+    return "\n".join([f"{title}:", *entries])
+
+
+def _entry(name: str, text: str) -> str:
+    lines = wrap(text, WIDTH - _INDENT) or [""]
+    head = f"  {name}"
+    if len(head) + 2 > _INDENT:
+        return "\n".join([head, *(" " * _INDENT + line for line in lines)])
+    return "\n".join([f"{head:<{_INDENT}}{lines[0]}", *(" " * _INDENT + line for line in lines[1:])])
