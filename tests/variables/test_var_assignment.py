@@ -185,6 +185,15 @@ def test_sub_byte_constants_match_only_the_same_width() -> None:
     assert len(set(found.values())) == 3
 
 
+def test_equal_bytes_are_not_shared_when_the_block_is_too_small() -> None:
+    graph = Graph("g")
+    _constant(graph, "small", "UINT8", b"\x01\x02")
+    large = _constant(graph, "large", "UINT8", b"\x01\x02")
+    large.output_descs[0] = _desc("UINT8", 1000)
+    found = _by_name(graph, VarManager())
+    assert found["large"] == found["small"] + 1536
+
+
 def test_const_nodes_are_not_in_variable_memory() -> None:
     graph = Graph("g")
     _constant(graph, "c", "UINT8", b"\x01", type="Const")
