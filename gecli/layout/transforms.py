@@ -155,6 +155,8 @@ def _origin_forms(fmt: Format, shape: Shape, device: Format) -> list[tuple[Forma
         if len(full) == len(AXES[fmt.primary]):
             others = (other for other in AXES if len(AXES[other]) == len(full) and other != fmt.primary)
             forms += [(other, tuple(full[axis] for axis in permutation(fmt, other))) for other in others]
+    if device.primary == Format.FRACTAL_Z and fmt.primary not in AXES and len(shape) == 2:
+        forms.append((Format.HWCN, (1, 1, *shape)))  # what a two-dimensional filter counts as, also on the way back
     return [*forms, (Format.ND, shape)]
 
 

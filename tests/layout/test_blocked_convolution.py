@@ -22,7 +22,7 @@ Array = NDArray[Any]
 
 def conv(x: Array, w: Array, groups: int = 1) -> Array:
     """Valid convolution, NCHW by NCHW, on integers held in int64."""
-    n, c, h, width = x.shape
+    n, _, h, width = x.shape
     m, own_c, kh, kw = w.shape
     oh, ow = h - kh + 1, width - kw + 1
     out = np.zeros((n, m, oh, ow), np.int64)
