@@ -1,0 +1,71 @@
+"""Remove what reaches no output and writes no variable (GE: PrunePass)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from gecli.ir.attributes import DATA_TYPES
+from gecli.ir.graph import Graph
+from gecli.ir.op_desc import OpDesc
+from gecli.ops.registry import operator_of
+from gecli.passes.base import Pass, PassContext, Stage
+
+
+@dataclass(frozen=True)
+class Prune(Pass):
+    """Dead code elimination.
+
+    Live is what reaches NetOutput, and every node that writes a variable: GE drops writers without a path to the
+    output, and with them the update. Such a writer is ordered before NetOutput by a control edge. Inputs stay.
+    """
+
+    name = "PrunePass"
+    stage = Stage.PREPARE
+
+    def run(self, graph: Graph, ctx: PassContext) -> Counter[str]:
+        counts = Counter[str]()
+        for each in graph.all_graphs():
+            counts["writers_kept"] += keep_writers(each)
+            if ctx.settings.dead_code_elimination and each.net_output is not None:
+                counts["nodes_removed"] += _prune(each)
+        return counts
+
+
+def keep_writers(graph: Graph) -> int:
+    """Order every writer of a variable that has no consumer before NetOutput; returns how many edges that took."""
+    output = graph.net_output
+    if output is None or not (graph.count_of("Variable") or graph.count_of("RefData")):
+        return 0
+    added = 0
+    for node in graph.nodes():
+        if _is_loose_writer(node) and node not in output.control_in:
+            graph.add_control(node, output)
+            added += 1
+    return added
+
+
+def _is_loose_writer(node: OpDesc) -> bool:
+    if any(node.users) or node.control_out:
+        return False
+    if node.is_variable:
+        return node.ref_variable is not None
+    op = operator_of(node)
+    return op is not None and bool(op.type.writes)
+
+
+def _prune(graph: Graph) -> int:
+    output = graph.net_output
+    assert output is not None
+    live: set[OpDesc] = {output}
+    stack = [output]
+    while stack:
+        node = stack.pop()
+        for before in (*(port.node for port in node.inputs if port is not None), *node.control_in):
+            if before not in live:
+                live.add(before)
+                stack.append(before)
+    dead = [node for node in graph.nodes() if node not in live and node.type not in DATA_TYPES]
+    for node in reversed(dead):
+        graph.remove(node)
+    return len(dead)
