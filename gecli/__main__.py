@@ -23,8 +23,11 @@ def main() -> int:
         from gecli.cli.app import run
 
         return run(argv)
-    except KeyboardInterrupt:
-        return 130
+    except KeyboardInterrupt:  # outside of run(), which handles its own
+        from gecli.cli.app import INTERRUPTED, clean_up
+
+        clean_up()
+        return INTERRUPTED
 
 
 def _print_version() -> int:

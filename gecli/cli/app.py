@@ -61,7 +61,7 @@ def _guarded(found: Scan, console: Console, compat: bool) -> int:
         _drop_stdout()
         return BROKEN_PIPE
     except Exception as error:
-        _clean_up()
+        clean_up()
         return _failed(error, found, console, compat)
 
 
@@ -150,12 +150,12 @@ def _stopped(console: Console, word: str, status: int) -> int:
     # A second signal while cleaning up must not leave temporary files behind.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    _clean_up()
+    clean_up()
     console.say(f"gecli: {word}")
     return status
 
 
-def _clean_up() -> None:
+def clean_up() -> None:
     """Remove temporary files of outputs that were being written, if any writing was started."""
     publish = sys.modules.get("gecli.artifacts.publish")
     if publish is not None:

@@ -2,28 +2,39 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from gecli.cli.console import Console
 from gecli.error_catalog import entry_of, explain_text, similar_codes, statuses_of
+
+if TYPE_CHECKING:
+    from gecli.errors import Diagnostic
 
 
 def explain(codes: list[str], console: Console) -> int:
     """Print the entries of all codes; an unknown one is an error that names similar codes."""
-    from gecli.errors import Diagnostic, InvalidOption
-
     if not codes:
+        from gecli.errors import InvalidOption
+
         raise InvalidOption("E10054", "gecli explain needs a code", do="gecli explain E10016")
     wanted = [code.strip().upper() for code in codes]
     unknown = [code for code in wanted if entry_of(code) is None]
     if unknown:
-        raise InvalidOption.of(
-            Diagnostic("E10001", f'unknown code "{code}"', why=f"similar codes: {', '.join(similar_codes(code))}",
-                       do=f"gecli explain {similar_codes(code)[0]}")
-            for code in unknown
-        )  # fmt: skip
+        from gecli.errors import InvalidOption
+
+        raise InvalidOption.of(_unknown(code) for code in unknown)
     console.result("\n".join(explain_text(code) for code in wanted).rstrip())
     if console.json:
         console.document({"schema": "gecli.explain/1", "codes": [_as_json(code) for code in wanted]})
     return 0
+
+
+def _unknown(code: str) -> Diagnostic:
+    from gecli.errors import Diagnostic
+
+    near = similar_codes(code)
+    why = f"similar codes: {', '.join(near)}"
+    return Diagnostic("E10001", f'unknown code "{code}"', why=why, do=f"gecli explain {near[0]}")
 
 
 def _as_json(code: str) -> dict[str, object]:

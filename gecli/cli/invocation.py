@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from gecli.cli.console import Console
 from gecli.options.argv import Scan
-from gecli.options.resolve import Options, resolve
+from gecli.options.resolution import Options, resolve
 
 if TYPE_CHECKING:
     from gecli.errors import Diagnostic

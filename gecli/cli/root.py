@@ -28,7 +28,7 @@ class LazyGroup(click.Group):
     """A group that builds a command on first use; `prefix` is the path of names in front of its commands."""
 
     def __init__(self, name: str, prefix: str = "") -> None:
-        super().__init__(name)
+        super().__init__(name, add_help_option=False)
         self.prefix = prefix
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -46,10 +46,10 @@ class LazyGroup(click.Group):
 
 def dispatch(scan: Scan, console: Console) -> int:
     """Run the command of a scanned line through click; returns its exit status."""
-    status = LazyGroup("gecli").main(
-        args=scan.canonical(), prog_name="gecli", standalone_mode=False, obj=(scan, console)
-    )
-    return int(status or 0)
+    group = LazyGroup("gecli")
+    # Not group.main(): it turns KeyboardInterrupt and a closed pipe into exits of its own.
+    with group.make_context("gecli", scan.canonical(), obj=(scan, console)) as context:
+        return int(group.invoke(context))
 
 
 def _command(path: str) -> click.Command:

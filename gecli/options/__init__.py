@@ -5,11 +5,30 @@ The command line, gecli.toml, the environment, GE option maps, help, man pages a
 
 from __future__ import annotations
 
-from gecli.options.argv import Scan, normalise_argv, scan
-from gecli.options.option import Option, Value, parse_value, value_text
-from gecli.options.resolve import ConfigValues, Options, resolve
-from gecli.options.spelling import closest
-from gecli.options.table import SUBCOMMANDS, options_of
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gecli.options.argv import Scan, normalise_argv, scan
+    from gecli.options.option import Option, Value, parse_value, value_text
+    from gecli.options.resolution import ConfigValues, Options, resolve
+    from gecli.options.spelling import closest
+    from gecli.options.table import SUBCOMMANDS, options_of
+
+_LAZY = {
+    "SUBCOMMANDS": "table",
+    "ConfigValues": "resolution",
+    "Option": "option",
+    "Options": "resolution",
+    "Scan": "argv",
+    "Value": "option",
+    "closest": "spelling",
+    "normalise_argv": "argv",
+    "options_of": "table",
+    "parse_value": "option",
+    "resolve": "resolution",
+    "scan": "argv",
+    "value_text": "option",
+}
 
 __all__ = [
     "SUBCOMMANDS",
@@ -26,3 +45,13 @@ __all__ = [
     "scan",
     "value_text",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import on first use: help and completion need the table only, not the resolution."""
+    module = _LAZY.get(name)
+    if module is None:
+        raise AttributeError(f"module 'gecli.options' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f"gecli.options.{module}"), name)

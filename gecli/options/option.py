@@ -14,9 +14,9 @@ FALSE_WORDS = frozenset({"0", "f", "false", "n", "no"})
 INT64_MAX = 2**63 - 1
 EVERYWHERE = ("*",)  # accepted by every subcommand, before and after its name
 
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
+_SIZE = r"(?i)(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?"
 _SIZE_UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)([smhdw]?)")
+_DURATION = r"(\d+(?:\.\d+)?)([smhdw]?)"
 _DURATION_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 
 
@@ -165,8 +165,8 @@ def _parse_number(option: Option, text: str) -> Value:
     return number
 
 
-def _scaled(option: Option, text: str, form: re.Pattern[str], units: dict[str, int], accepted: str) -> int:
-    match = form.fullmatch(text.strip())
+def _scaled(option: Option, text: str, form: str, units: dict[str, int], accepted: str) -> int:
+    match = re.fullmatch(form, text.strip())
     if match is None:
         raise BadValue(option.code, accepted)
     unit = match[2].upper() if units is _SIZE_UNITS else match[2]
