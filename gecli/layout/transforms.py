@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from gecli.ir.dtype import DataType
 from gecli.ir.format import Format
 from gecli.ir.tensor_desc import Shape, TensorDesc
-from gecli.ir.weight import Weight
+from gecli.ir.weight import Fill, Transform, Weight
 from gecli.layout.axes import AXES, expand_dims, permutation
 from gecli.layout.transfer_error import FORMAT_PAIR, SHAPE, TransferError
 
@@ -95,6 +95,21 @@ def convert_weight(weight: Weight, dst: TensorDesc) -> Weight:
     weight = _cast(weight, dst.dtype)
     weight = _between_origins(weight, dst) if dst.format.is_origin else _to_device(weight, dst)
     return weight.described_as(dst)
+
+
+def conversion(src: TensorDesc, dst: TensorDesc) -> tuple[Transform, ...]:
+    """The steps from one storage to another, through origin formats where no single transfer leads; none if equal.
+
+    For kernels, which hold arrays: a road may contain single host transfers only. Raises TransferError.
+    """
+    return convert_weight(Weight(src, Fill(b"", 0)), dst).transforms
+
+
+def convert(array: NDArray[Any], src: TensorDesc, dst: TensorDesc) -> NDArray[Any]:
+    """`array`, stored as `src` says, in dtype, format and shape of `dst`. Raises TransferError."""
+    for step in conversion(src, dst):
+        array = step.apply(array)
+    return array
 
 
 def _cast(weight: Weight, dtype: DataType) -> Weight:

@@ -108,6 +108,7 @@ def test_the_perm_between_origin_formats(src: Format, dst: Format, perm: tuple[i
         (F.NCHW, (-1, -1, 5, -1), F.NC1HWC0, D.FLOAT16, (-1, -1, 5, -1, 16)),
         (F.NCHW, (64, 3, -1, 7), F.FRACTAL_Z, D.FLOAT16, (-1, 4, 16, 16)),
         (F.NCHW, (-1, 3, 7, 7), F.FRACTAL_Z, D.FLOAT16, (49, -1, 16, 16)),
+        (F.NCHW, (8, -1, 3, 3), F.FRACTAL_Z.with_groups(2), D.FLOAT16, (-1, -1, 16, 16)),
         (F.ND, (-1, 20, -1), F.FRACTAL_NZ, D.FLOAT16, (-1, -1, 2, 16, 16)),
     ],
 )
@@ -154,6 +155,9 @@ def test_recurrent_formats_use_the_sizes_of_their_operator(
         (F.NCHW, (1, 2, 3, 4, 5), F.NC1HWC0, D.FLOAT16, "145021"),
         (F.NCHW, (1, 2, -3, 4), F.NC1HWC0, D.FLOAT16, "145021"),
         (F.NCHW, (1, 2), F.FRACTAL_ZN_RNN, D.FLOAT16, "145021"),
+        (F.NCHW, (1, 2, 3, 4), Format(5), D.FLOAT16, "145020"),
+        (F.HWCN, (2, 1, 40, 80), F.FRACTAL_ZN_LSTM, D.FLOAT16, "145021"),
+        (F.ND, (5, 5), Format(46), D.UINT8, "145021"),
     ],
 )
 def test_impossible_storage_shapes_are_refused_with_ge_number(
@@ -186,6 +190,18 @@ def test_to_storage_starts_from_the_origin_form_whatever_is_stored() -> None:
 def test_to_storage_leaves_scalars_alone() -> None:
     desc = TensorDesc(D.FLOAT16, (), F.NCHW)
     assert to_storage(desc, F.NC1HWC0, A) is desc
+
+
+def test_ranges_of_grouped_filters_are_dropped() -> None:
+    desc = TensorDesc(D.FLOAT16, (-1, 4, 3, 3), F.NCHW, shape_range=((2, 8), (4, 4), (3, 3), (3, 3)))
+    assert to_storage(desc, F.FRACTAL_Z.with_groups(2), A).shape_range is None
+
+
+def test_formats_with_other_axes_have_no_perm() -> None:
+    for src, dst in ((F.NCHW, F.NCDHW), (F.ND, F.NCHW)):
+        with pytest.raises(TransferError) as caught:
+            permutation(src, dst)
+        assert caught.value.reason == "FORMAT_PAIR"
 
 
 def test_to_storage_carries_ranges_to_the_stored_dims() -> None:

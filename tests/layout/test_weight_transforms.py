@@ -19,6 +19,8 @@ from gecli.layout.transforms import (
     FormatTransform,
     ReshapeTransform,
     TransposeTransform,
+    conversion,
+    convert,
     convert_weight,
 )
 
@@ -115,3 +117,36 @@ def test_tokens_tell_conversions_apart() -> None:
 def test_transposes_give_contiguous_arrays() -> None:
     result = TransposeTransform((1, 0)).apply(np.arange(6).reshape(2, 3))
     assert result.flags.c_contiguous and result.tolist() == [[0, 3], [1, 4], [2, 5]]
+
+
+@pytest.mark.parametrize(
+    "shape,fmt,target",
+    [
+        ((3, 3, 5, 20), F.HWCN, F.NC1HWC0), ((3, 3, 5, 20), F.CHWN, F.FRACTAL_Z), ((64,), F.NCHW, F.NC1HWC0),
+        ((20, 4, 3, 3), F.NCHW, F.FRACTAL_Z_C04), ((3, 3, 5, 20), F.HWCN, F.FRACTAL_NZ), ((5, 6), F.ND, F.FRACTAL_Z),
+        ((2, 3, 4, 5), F.NCHW, F.NCHW),
+    ],
+)  # fmt: skip
+def test_arrays_reach_any_storage_and_come_back_to_their_logical_form(
+    shape: tuple[int, ...], fmt: Format, target: Format
+) -> None:
+    desc = TensorDesc(D.FLOAT, shape, fmt)
+    stored = to_storage(desc, target, A)
+    array = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+    blocked = convert(array, desc, stored)
+    assert blocked.shape == stored.shape
+    assert np.array_equal(convert(blocked, stored, stored.logical()), array)
+    assert bool(conversion(desc, stored)) is (target != fmt)
+
+
+def test_dims_that_fit_no_axis_are_refused() -> None:
+    source = weight((1, 2, 3, 4, 5), F.NCHW)
+    with pytest.raises(TransferError):
+        convert_weight(source, TensorDesc(D.FLOAT, (1, 1, 3, 4, 16), F.NC1HWC0))
+
+
+def test_a_device_weight_whose_shape_fits_no_origin_is_refused() -> None:
+    stored = TensorDesc(D.FLOAT, (1, 1, 2, 2, 16), F.NC1HWC0, origin_shape=(1, 40, 2, 2), origin_format=F.NCHW)
+    with pytest.raises(TransferError) as caught:
+        convert_weight(Weight.of(np.zeros(stored.shape, np.float32), stored), stored.logical())
+    assert caught.value.reason == "FORMAT_PAIR"
