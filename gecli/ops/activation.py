@@ -116,7 +116,7 @@ def prelu(node: OnnxNode, build: Builder) -> None:
     rank, slope_rank, value = build.rank(x), build.rank(slope), build.constant(slope)
     if value is not None and (value.size == 1 or _per_channel(value.shape, rank)):
         slope = build.const(np.ascontiguousarray(value.reshape(-1)), "weight")
-    elif slope_rank == 1 and rank is None:
+    elif rank is None and slope_rank in (None, 1):
         raise node.fault("the rank of input 0 is not known, so its slope of rank 1 cannot be placed")
     elif slope_rank == 1 and rank is not None and rank > 2:
         slope = build.op("UnsqueezeV2", slope, axis=tuple(range(rank - 1)))
