@@ -70,7 +70,8 @@ _NAMES: dict[int, str] = {
 _NUMBERS: dict[str, int] = {name: number for number, name in _NAMES.items()}
 _NUMBERS.update(RESERVED=40, UNDEFINED=40)
 _FOLDED: dict[str, int] = {name.upper(): number for name, number in _NUMBERS.items()}
-_FIXED_C0 = {12: 4, 13: 4, 50: 16, 51: 32, 52: 2, 53: 4, 54: 8}
+# FRACTAL_Z_C04 is not here: its 4 is the padded channel count, its C0 that of the data type.
+_FIXED_C0 = {12: 4, 50: 16, 51: 32, 52: 2, 53: 4, 54: 8}
 _ORIGIN = frozenset((0, 1, 2, 14, 16, 19, 27, 30, 31, 36))
 
 

@@ -35,6 +35,7 @@ class CompileSettings:
     """The options that passes and engine ask for, already checked. Field names follow the command line."""
 
     train: bool = False
+    constants_in_session: bool = False  # ge.constLifecycle=session: constants live in variable memory
     format_policy: str = "device"  # device | origin
     precision: str = ""  # one of formats.md 5.3; "" keeps the source dtypes
     oo_level: str = "O3"

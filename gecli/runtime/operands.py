@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from gecli.ir.format import Format
 from gecli.ir.tensor_desc import TensorDesc
-from gecli.layout.transfer import transfer
+from gecli.layout.transforms import convert
 
 Array = NDArray[Any]
 Step = Callable[[], Any]
@@ -55,7 +55,7 @@ def unblocked(desc: TensorDesc) -> bool:
 
 def to_logical(array: Array, desc: TensorDesc) -> Array:
     """A stored array of `desc` in its logical form."""
-    return transfer(array, desc, desc.logical()) if is_blocked(desc) else array
+    return convert(array, desc, desc.logical()) if is_blocked(desc) else array
 
 
 def logical_input(operand: Operand, steps: list[Step]) -> Array:
@@ -78,5 +78,5 @@ def logical_output(operand: Operand, after: list[Step]) -> Array:
         return operand.array
     scratch = np.zeros(operand.logical_desc.shape, operand.array.dtype)
     stored, desc, logical = operand.array, operand.desc, operand.logical_desc
-    after.append(lambda: np.copyto(stored, transfer(scratch, logical, desc)))
+    after.append(lambda: np.copyto(stored, convert(scratch, logical, desc)))
     return scratch

@@ -17,7 +17,7 @@ from gecli.engine.kernel_table import is_agnostic
 from gecli.errors import RuntimeFault
 from gecli.ir.attributes import CONST_TYPES, DATA_TYPES
 from gecli.ir.op_desc import OpDesc, Port
-from gecli.layout.transfer import transfer
+from gecli.layout.transforms import convert
 from gecli.ops.operator import OperatorType
 from gecli.ops.registry import find, operator_of
 from gecli.runtime.operands import Operand, Step, is_blocked, logical_input, logical_output
@@ -109,9 +109,9 @@ def _bind_conversion(source: Operand, target: Operand) -> list[Step]:
         flat = array.reshape(out.shape)
         return [lambda: np.copyto(out, flat)]
     if source.is_constant:
-        fixed = transfer(array, have, want)
+        fixed = convert(array, have, want)
         return [lambda: np.copyto(out, fixed)]
-    return [lambda: np.copyto(out, transfer(array, have, want))]
+    return [lambda: np.copyto(out, convert(array, have, want))]
 
 
 def _plain(have: Any, want: Any) -> bool:

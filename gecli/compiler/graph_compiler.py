@@ -1,0 +1,79 @@
+"""One graph through the passes, variable assignment and planning."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from gecli.errors import Diagnostic
+from gecli.ir.graph import Graph
+from gecli.ir.op_desc import OpDesc
+from gecli.layout.platform import Platform
+from gecli.passes.base import CompileSettings, PassContext
+from gecli.passes.pipeline import Instrument, PassRecord, Timeline, run_pipeline
+from gecli.passes.registry import pipeline
+from gecli.planning.model_plan import ModelPlan, plan_model
+from gecli.variables.assignment import assign_variable_memory, variable_ports
+from gecli.variables.rebuild_control import RebuildControl
+from gecli.variables.var_manager import VarManager
+from gecli.variables.var_match import VarMatch, record_of
+
+
+@dataclass(slots=True)
+class CompiledGraph:
+    """A graph after its passes, with its plan and what the session knew before and after."""
+
+    graph: Graph
+    plan: ModelPlan
+    record: VarMatch
+    passes: list[PassRecord]
+    records: list[dict[str, Any]]
+    warnings: list[Diagnostic] = field(default_factory=list)
+    variables: tuple[OpDesc, ...] = ()
+
+
+class StoppedEarly(Exception):
+    """`--stop-after` ended the compile; `graph` is its state then."""
+
+    def __init__(self, graph: Graph) -> None:
+        super().__init__(graph.name)
+        self.graph = graph
+
+
+def compile_graph(
+    graph: Graph,
+    *,
+    manager: VarManager,
+    rebuild: RebuildControl,
+    platform: Platform,
+    settings: CompileSettings,
+    graph_id: int = 1,
+    reuse: bool = True,
+    instruments: Sequence[Instrument] = (),
+    stop_after: str | None = None,
+    on_stage: Callable[[str], None] | None = None,
+) -> CompiledGraph:
+    """Compile `graph`, which is changed; on an error manager and rebuild control are as before.
+
+    Raises CompileError, InputError, and StoppedEarly.
+    """
+    before = record_of(manager)
+    state, marks = manager.snapshot(), rebuild.snapshot()
+    timeline = Timeline()
+    ctx = PassContext(platform, manager, rebuild, settings, graph_id)
+    try:
+        if not run_pipeline(graph, ctx, pipeline(settings), (timeline, *instruments), stop_after):
+            raise StoppedEarly(graph)
+        if on_stage:
+            on_stage("Build")
+        assigned = assign_variable_memory(graph, manager, graph_id)
+        ports = variable_ports(graph, manager, assigned)
+        plan = plan_model(graph, ports, assigned, reuse=reuse)
+    except BaseException:
+        manager.restore(state)
+        rebuild.restore(marks)
+        raise
+    record = VarMatch(before, record_of(manager, graph_id))
+    variables = tuple(node for node in assigned if node.is_variable)
+    return CompiledGraph(graph, plan, record, timeline.records, ctx.records, ctx.warnings, variables)

@@ -1,0 +1,190 @@
+"""From a compiled graph to the OM file that holds it: attributes, tasks, names (om-format.md 13)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gecli import __version__
+from gecli.artifacts.om_writer import OmImage, om_image
+from gecli.compiler.graph_compiler import CompiledGraph
+from gecli.ir.attributes import INPUT_IS_VAR, OUTPUT_IS_VAR
+from gecli.ir.graph import Graph
+from gecli.ir.op_desc import OpDesc, Port
+from gecli.ops.registry import find
+from gecli.planning.model_plan import ModelPlan
+from gecli.variables.var_manager import VarManager
+from gecli.wire.model_record import GraphRecord, ModelRecord
+from gecli.wire.task import KernelType, Task, TaskList, TaskType
+
+GIB = 1 << 30
+FEATURE_BASE = 2 * GIB
+HOST_BASE = 64 * GIB
+HOST_SVM_BASE = 128 * GIB
+MEMORY_HBM = 2
+TASK_VERSION = "gecli-sim-1"
+SO_NAME = "libgecli_sim.so"
+FRAMEWORK_NAMES = {"onnx": "Onnx", "json": "MindSpore", "tf": "TensorFlow"}
+# Nodes without a task: their data are there before the first task runs, or they only collect.
+NO_TASK_TYPES = frozenset(
+    ("Data", "RefData", "Const", "Constant", "FileConstant", "ConstPlaceHolder", "Variable", "VariableV2", "NetOutput")
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ImageFacts:
+    """What goes into an OM beside the graph."""
+
+    name: str  # model name: the output's stem
+    soc: str
+    arch: str
+    framework: str
+    cmdline: str
+    fingerprint: str
+
+
+def model_image(compiled: CompiledGraph, manager: VarManager, facts: ImageFacts) -> OmImage:
+    """The OM of a compiled graph; the same graph and facts give the same bytes."""
+    graph, plan = compiled.graph, compiled.plan
+    _mark_variable_operands(plan.order, plan, manager.logic_base)
+    graphs = [_record(graph, plan, f"{facts.name}_0")]
+    graphs[0].attrs = {
+        **graphs[0].attrs,
+        "_session_graph_id": "-1_0",
+        "_dynamic_shape_partitioned": False,
+        "_gecli_fp": facts.fingerprint,
+    }
+    graphs += [_record(sub, plan, sub.name) for sub in graph.all_graphs() if sub is not graph]
+    record = ModelRecord(facts.name, graphs)
+    tasks = _tasks(plan)
+    record.attrs = _model_attrs(graph, plan, manager, facts, tasks)
+    offsets = dict(zip(plan.constants, plan.weights.offsets))
+    return om_image(record, tasks, plan.weights, offsets, port_names=_port_names, is_dynamic=plan.is_dynamic)
+
+
+def _record(graph: Graph, plan: ModelPlan, name: str) -> GraphRecord:
+    placements = {node: plan.placements[node] for node in graph.nodes()}
+    return GraphRecord.of(graph, placements, name)
+
+
+def _port_names(node: OpDesc) -> tuple[Sequence[str], Sequence[str]]:
+    kind = find(node.type)
+    if kind is None:
+        return (), ()
+    inputs = tuple(kind.input_name(slot) for slot in range(len(node.input_descs)))
+    outputs = tuple(kind.output_name(index) for index in range(len(node.output_descs)))
+    return inputs, outputs
+
+
+def _mark_variable_operands(nodes: Sequence[OpDesc], plan: ModelPlan, base: int) -> None:
+    """INPUT_IS_VAR and OUTPUT_IS_VAR on the nodes that touch variable memory."""
+    for node in nodes:
+        placement = plan.placements[node]
+        if any(offset >= base for offset in placement.output_offsets):
+            node.attrs[OUTPUT_IS_VAR] = tuple(offset >= base for offset in placement.output_offsets)
+        if any(offset >= base for offset in placement.input_offsets):
+            found = iter(placement.input_offsets)
+            node.attrs[INPUT_IS_VAR] = tuple(port is not None and next(found) >= base for port in node.inputs)
+
+
+def _tasks(plan: ModelPlan) -> TaskList:
+    weight_base = FEATURE_BASE + plan.memory_bytes
+    tasks = [
+        Task(
+            TaskType.KERNEL,
+            plan.placements[node].stream_id,
+            plan.placements[node].id,
+            KernelType.HOST_CPU,
+            node.name,
+            SO_NAME,
+            node.type,
+            1,
+            args := tuple(_addresses(node, plan, weight_base)),
+            8 * len(args),
+            _args_format(node, plan),
+        )
+        for node in plan.order
+        if node.type not in NO_TASK_TYPES and not node.attrs.get("_no_task")
+    ]
+    tasks.append(Task(TaskType.END_GRAPH))
+    return TaskList(
+        tuple(tasks),
+        TASK_VERSION,
+        memory_size=plan.memory_bytes,
+        weight_size=plan.weights.total_bytes,
+        stream_num=1,
+    )
+
+
+def _args_format(node: OpDesc, plan: ModelPlan) -> str:
+    if plan.is_dynamic:
+        return ""
+    inputs = "".join(f"{{i_instance{slot}*}}" for slot, port in enumerate(node.inputs) if port is not None)
+    return inputs + "".join(f"{{o_instance{index}*}}" for index in range(len(node.output_descs)))
+
+
+def _addresses(node: OpDesc, plan: ModelPlan, weight_base: int) -> Iterator[int]:
+    """Logical addresses of a node's operands: inputs in order, then outputs; none in a dynamic model."""
+    if plan.is_dynamic:
+        return
+    placement = plan.placements[node]
+    for port, offset in zip((port for port in node.inputs if port is not None), placement.input_offsets):
+        yield _address(port, offset, weight_base)
+    for index, offset in enumerate(placement.output_offsets):
+        yield _address(Port(node, index), offset, weight_base)
+
+
+def _address(port: Port, offset: int, weight_base: int) -> int:
+    if offset >= HOST_SVM_BASE:
+        return offset
+    return (weight_base if port.node.type == "Const" else FEATURE_BASE) + offset
+
+
+def _model_attrs(
+    graph: Graph, plan: ModelPlan, manager: VarManager, facts: ImageFacts, tasks: TaskList
+) -> dict[str, Any]:
+    memory = plan.memory
+    zero_copy = memory.zero_copy_bytes if memory else 0
+    attrs: dict[str, Any] = {
+        "memory_size": plan.memory_bytes,
+        "stream_num": 1,
+        "event_num": 0,
+        "label_num": 0,
+        "huge_stream_list": (),
+        "zero_copy_memory_size": zero_copy,
+        "p2p_memory_size": 0,
+        "session_scope_memory_size": 0,
+        "host_memory_size": 0,
+        "host_svm_size": 0,
+        "session_id": 0,
+        "variable_size": manager.model_variable_bytes,
+        "task_gen_base_addr": FEATURE_BASE,
+        "task_gen_weight_addr": FEATURE_BASE + plan.memory_bytes,
+        "task_gen_variable_addr": manager.logic_base,
+        "task_gen_host_base_addr": HOST_BASE,
+        "task_gen_host_svm_base_addr": HOST_SVM_BASE,
+        "target_type": "MINI",
+        "soc_version": facts.soc,
+        "arch_type": facts.arch,
+        "framework_type": FRAMEWORK_NAMES.get(facts.framework, facts.framework),
+        "atc_version": f"gecli {__version__}",
+        "atc_cmdline": facts.cmdline,
+        "attr_model_out_nodes_name": tuple(_out_node_names(graph)),
+        "task_index_op_name": tuple(task.stub_func for task in tasks.tasks),
+    }
+    if memory is not None:
+        rows = [(MEMORY_HBM, 0, memory.peak_bytes, 0)] if memory.peak_bytes else []
+        if zero_copy:
+            rows.append((MEMORY_HBM, memory.peak_bytes, zero_copy, 0))
+        attrs["sub_memory_info"] = tuple(rows)
+    return attrs
+
+
+def _out_node_names(graph: Graph) -> Iterator[str]:
+    """`node:index`, and `node:index:tensor` where the source model names its output."""
+    names = graph.output_names
+    for position, port in enumerate(graph.outputs):
+        name = names[position] if position < len(names) else ""
+        plain = f"{port.node.name}:{port.index}"
+        yield f"{plain}:{name}" if name and name != plain else plain
