@@ -86,7 +86,7 @@ def _shell_cases(reply: str, files: str) -> str:
     """The `case` that bash and zsh share: values after an option, else option names, commands and files."""
     indent = " " * 4
     lines = [f'{indent}case "$command $prev" in']
-    for subcommand in _WITH_OPTIONS:
+    for subcommand in ("", "cache", *_WITH_OPTIONS):
         for option in (*GLOBAL_OPTIONS, *_options(subcommand)):
             choices = _choices(option)
             patterns = "|".join(f'"{subcommand} {name}"' for name in _flags(option))

@@ -119,7 +119,7 @@ class _Scanner:
 
     def take_json(self, option: Option, attached: str | None) -> int:
         """--json is a switch; --json=FILE is atc's output path of modes 1 and 5."""
-        if attached is None or attached.lower() in _BOOL_WORDS:
+        if attached is None or attached.lower() in ("true", "false"):
             self.add(option, attached or "true")
         elif self.result.subcommand == "compile":
             self.result.typed["json-file"] = [attached]

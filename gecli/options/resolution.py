@@ -143,7 +143,9 @@ class Options:
 class _Resolver:
     def __init__(self, subcommand: str, problems: Iterable[Diagnostic]) -> None:
         self.options = Options(subcommand)
-        self.problems = list(problems)
+        self.problems = list(problems)  # of the words; then those of their values, then those of the other sources
+        self.value_problems: list[Diagnostic] = []
+        self.source_problems: list[Diagnostic] = []
         self.settings: dict[str, list[Setting]] = {}
         self.lenient = False
 
@@ -192,7 +194,9 @@ class _Resolver:
         if self.lenient:
             self.warn("E10055", f"{message}; recorded without effect")
             return True
-        self.fail("E10055", message, why=option.note, option=f"--{option.name}", do=f"leave out --{option.name}")
+        self.fail(
+            "E10055", message, typed=True, why=option.note, option=f"--{option.name}", do=f"leave out --{option.name}"
+        )
         return False
 
     def check(self, option: Option, setting: Setting) -> Value | object:
@@ -214,6 +218,7 @@ class _Resolver:
         self.fail(
             bad.code,
             f'value "{text}" for {shown} is invalid',
+            typed=setting.source == "flag",
             where="" if setting.source == "flag" else f"{setting.source}, {option.key}",
             why=f"expected {bad}",
             do=" or ".join(f"{shown} {choice}" for choice in near),
@@ -222,10 +227,11 @@ class _Resolver:
             actual=text,
         )
 
-    def fail(self, code: str, message: str, **fields: Any) -> None:
+    def fail(self, code: str, message: str, typed: bool = False, **fields: Any) -> None:
         from gecli.errors import Diagnostic
 
-        self.problems.append(Diagnostic(code, message, **fields))
+        problems = self.value_problems if typed else self.source_problems
+        problems.append(Diagnostic(code, message, **fields))
 
     def warn(self, code: str, message: str) -> None:
         from gecli.errors import Diagnostic
@@ -274,11 +280,12 @@ def resolve(
             resolver.add_ge_option(key, text, config.source, resolver.lenient)
     for option in known:
         resolver.decide(option)
-    resolver.problems += check_combinations(resolver.options)
-    if resolver.problems:
+    found = resolver.problems + resolver.value_problems + resolver.source_problems
+    found += check_combinations(resolver.options)
+    if found:
         from gecli.errors import InvalidOption
 
-        raise InvalidOption.of(resolver.problems)
+        raise InvalidOption.of(found)
     return resolver.options
 
 

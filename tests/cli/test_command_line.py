@@ -1,0 +1,208 @@
+"""The command as a process: version, help, errors, colour, exit statuses."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import gecli as package
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+HELP_PAGES = ["", "compile", "inspect-om", "run", "cache", "cache ls", "cache gc", "explain", "completion"]
+
+
+def test_version_is_one_line(gecli: Run) -> None:
+    result = gecli("--version")
+    assert (result.returncode, result.stdout, result.stderr) == (0, f"gecli {package.__version__}\n", "")
+
+
+@pytest.mark.parametrize("page", HELP_PAGES)
+@pytest.mark.parametrize("switch", ["--help", "--help-all"])
+def test_help_is_the_golden_text(page: str, switch: str, gecli: Run, golden: Callable[[str, str], None]) -> None:
+    result = gecli(*page.split(), switch)
+    assert (result.returncode, result.stderr) == (0, "")
+    name = "-".join(["gecli", *page.split()])
+    golden(f"help/{name}{switch}.txt", result.stdout)
+
+
+@pytest.mark.parametrize("page", HELP_PAGES)
+def test_help_fits_80_columns_and_has_three_examples(page: str, gecli: Run) -> None:
+    text = gecli(*page.split(), "-h").stdout
+    assert max(map(len, text.splitlines())) <= 80
+    assert text.count("\n  gecli ") >= 3
+
+
+def test_all_problems_of_a_command_line_are_reported_at_once(gecli: Run, tmp_path: Path) -> None:
+    (tmp_path / "raw.json").write_text('{"compile options": {"global": {"ge.nosuch": "1", "ge.oo.level": "O7"}}}')
+    words = ["m.onnx", "--bufer_optimize=x", "--mode=9", "--dynamic_dims=1,2;3,4", "--raw_ge_options=raw.json"]
+    result = gecli("compile", *words)
+    assert result.returncode == 2
+    assert result.stdout == ""
+    heads = [line for line in result.stderr.splitlines() if line.startswith("error")]
+    assert heads == [
+        "error[E10055]: unknown option --bufer_optimize",
+        'error[E10001]: value "9" for --mode is invalid',
+        'error[E10055]: unknown GE option "ge.nosuch"',
+        'error[E10001]: value "O7" for --oo-level is invalid',
+        "error[E10004]: --dynamic-dims needs --input-shape",
+        "error[E10054]: required option --output is missing",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "advice"),
+    [
+        (["compile", "m", "-o", "x", "--bufer_optimize=l1"], "--buffer-optimize=l1"),
+        (["compile", "m", "-o", "x", "--soc=Ascend310"], "--soc-version=Ascend310"),
+        (["compile", "m", "-o", "x", "--loop=3"], "gecli run --loop=3"),
+        (["compile", "m", "-o", "x", "--ge.oo.level=O1"], "--ge-option ge.oo.level=O1"),
+        (["cmpile", "m"], "gecli compile"),
+        (["cache", "lss"], "gecli cache ls"),
+        (["compile", "m", "-o", "x", "--ge-option", "ge.oo.levle=O1"], "ge.oo.level=O1"),
+        (["compile", "m", "-o", "x", "--oo-level", "O4"], "--oo-level O0 or --oo-level O1 or --oo-level O3"),
+    ],
+)
+def test_a_misspelt_word_gets_the_near_one(words: list[str], advice: str, gecli: Run) -> None:
+    result = gecli(*words)
+    assert result.returncode == 2
+    assert f"  do:  {advice}" in result.stderr.splitlines()
+
+
+def test_a_refused_option_says_what_to_do_and_can_be_recorded(gecli: Run) -> None:
+    refused = gecli("compile", "m", "-o", "x", "--cal_conf=c", "--show-config")
+    assert refused.returncode == 2
+    assert "it needs the AMCT library; quantise the model before compiling" in refused.stderr
+    recorded = gecli("compile", "m", "-o", "x", "--cal_conf=c", "--show-config", "--ignore-unsupported")
+    assert recorded.returncode == 0
+    assert "warning[E10055]: --cal-conf is not supported; recorded without effect" in recorded.stderr
+
+
+def test_an_error_with_json_is_one_document_on_stdout(gecli: Run) -> None:
+    result = gecli("compile", "--json", "--mode", "x")
+    document = json.loads(result.stdout)
+    assert result.returncode == 2
+    assert document["schema"] == "gecli.compile/1"
+    assert document["ok"] is False
+    assert [error["code"] for error in document["errors"]] == ["E10054", "E10001", "E10054"]
+    assert document["errors"][1]["actual"] == "x"
+
+
+@pytest.mark.parametrize(
+    ("env", "words", "colored"),
+    [
+        ({}, [], False),
+        ({"FORCE_COLOR": "1"}, [], True),
+        ({"FORCE_COLOR": ""}, [], False),
+        ({"FORCE_COLOR": "1"}, ["--color=never"], False),
+        ({"NO_COLOR": "1"}, ["--color=always"], True),
+        ({"NO_COLOR": "1"}, [], False),
+    ],
+)
+def test_colour_follows_option_then_variables_then_terminal(
+    env: dict[str, str], words: list[str], colored: bool, gecli: Run
+) -> None:
+    assert ("\x1b[" in gecli("explain", "X1", *words, env=env).stderr) is colored
+
+
+def test_global_options_stand_before_or_after_the_command(gecli: Run) -> None:
+    before = gecli("--json", "--color", "never", "explain", "E10016")
+    after = gecli("explain", "E10016", "--color=never", "--json")
+    assert before.returncode == 0
+    assert before.stdout == after.stdout
+    assert json.loads(before.stdout)["codes"][0]["exit_statuses"] == [2]
+
+
+def test_explain_shows_cause_remedy_and_status(gecli: Run) -> None:
+    result = gecli("explain", "g4003")
+    assert result.returncode == 0
+    assert result.stdout.splitlines()[0] == "G4003: external weight is missing"
+    assert "Exit status: 6" in result.stdout
+
+
+def test_explain_of_an_unknown_code_names_similar_ones(gecli: Run) -> None:
+    result = gecli("explain", "E10015")
+    assert result.returncode == 2
+    assert "why: similar codes: E10014, E10016, E10013" in result.stderr
+
+
+def test_a_closed_stdout_ends_without_a_traceback(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "gecli", "compile", "--help-all"]
+    cwd = Path(package.__file__).parent.parent
+    process = subprocess.Popen(command, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None and process.stderr is not None
+    process.stdout.close()
+    assert process.wait(60) in (0, 141)
+    assert process.stderr.read() == b""
+    process.stderr.close()
+
+
+STOPPED = """
+import sys, time, types
+publish = types.ModuleType("gecli.artifacts.publish")
+publish.cleanup = lambda: print("cleaned", flush=True)
+sys.modules["gecli.artifacts.publish"] = publish
+import gecli.cli.root
+def dispatch(scan, console):
+    print("ready", flush=True)
+    time.sleep(60)
+gecli.cli.root.dispatch = dispatch
+sys.argv = ["gecli", "compile", "m", "-o", "x"]
+from gecli.__main__ import main
+sys.exit(main())
+"""
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_removes_temporary_files_and_sets_the_status(number: signal.Signals, status: int) -> None:
+    cwd = Path(package.__file__).parent.parent
+    with subprocess.Popen(
+        [sys.executable, "-c", STOPPED], cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None and process.stderr is not None
+        assert process.stdout.readline() == "ready\n"
+        time.sleep(0.05)
+        process.send_signal(number)
+        assert process.stdout.read() == "cleaned\n"
+        assert "Traceback" not in process.stderr.read()
+    assert process.returncode == status
+
+
+CRASH = """
+import sys
+import gecli.cli.root
+def dispatch(scan, console):
+    raise RuntimeError("boom")
+gecli.cli.root.dispatch = dispatch
+sys.argv = ["gecli", "compile", "m", "-o", "x"]
+from gecli.__main__ import main
+sys.exit(main())
+"""
+
+
+@pytest.mark.parametrize("debug", [False, True])
+def test_a_bug_names_its_crash_report_and_shows_the_traceback_only_for_debugging(debug: bool, tmp_path: Path) -> None:
+    cwd = Path(package.__file__).parent.parent
+    env = {"TMPDIR": str(tmp_path), **({"GECLI_DEBUG": "1"} if debug else {})}
+    result = subprocess.run([sys.executable, "-c", CRASH], cwd=cwd, env=env, capture_output=True, text=True)
+    assert result.returncode == 70
+    assert "error[G9999]: gecli met a case that it does not handle" in result.stderr
+    assert ("Traceback" in result.stderr) is debug
+    (report,) = tmp_path.glob("gecli-crash-*.txt")
+    assert str(report) in result.stderr
+    assert "RuntimeError: boom" in report.read_text()
+
+
+def test_atc_compat_speaks_as_atc(gecli: Run) -> None:
+    result = gecli("compile", "--atc-compat", "--model=m", "--output=x", "--mode=9")
+    assert result.returncode == 255
+    lines = result.stdout.splitlines()
+    assert lines[0] == "ATC start working now, please wait for a moment."
+    assert lines[1].startswith("ATC run failed, Please check the detail log")
+    assert lines[2].startswith("E10001: ")

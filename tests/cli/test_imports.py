@@ -1,0 +1,48 @@
+"""Which modules a cheap command may load."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import gecli
+
+HEAVY = ["numpy", "networkx", "google", "rich", "ml_dtypes", "filelock", "click", "dataclasses", "inspect", "difflib"]
+LIGHT = {
+    "gecli", "gecli.__main__", "gecli.cli", "gecli.cli.app", "gecli.cli.console", "gecli.cli.help", "gecli.options",
+    "gecli.options.argv", "gecli.options.option", "gecli.options.global_table", "gecli.options.compile_table",
+    "gecli.options.spelling", "gecli.options.table",
+}  # fmt: skip
+CATALOGUE = {f"gecli.error_catalog{name}" for name in ("", ".entry", ".ge_codes", ".gecli_codes")}
+ALLOWED = {
+    "--version": {"gecli", "gecli.__main__"},
+    "--help": LIGHT,
+    "compile --help": LIGHT | {"gecli.options.recorded_table", "gecli.cli.fast_hit"},
+    "run --help": LIGHT | {"gecli.options.run_table"},
+    "explain E10016": (LIGHT | CATALOGUE | {"gecli.cli.explain"}) - {"gecli.cli.help"},
+    "completion bash": LIGHT
+    | CATALOGUE
+    | {f"gecli.options.{name}_table" for name in ("recorded", "run", "inspect", "cache")}
+    | {"gecli.cli.completion"},
+}
+PROBE = """
+import sys
+from gecli.__main__ import main
+status = main()
+print(*sorted(sys.modules), file=sys.stderr)
+sys.exit(status)
+"""
+
+
+@pytest.mark.parametrize("line", ALLOWED)
+def test_a_cheap_command_loads_only_what_it_needs(line: str) -> None:
+    cwd = Path(gecli.__file__).parent.parent
+    result = subprocess.run([sys.executable, "-c", PROBE, *line.split()], cwd=cwd, capture_output=True, text=True)
+    loaded = set(result.stderr.split())
+    assert result.returncode == 0
+    ours = {name for name in loaded if name.partition(".")[0] == "gecli"}
+    assert ours <= ALLOWED[line] | {"gecli.__main__"}
+    assert [name for name in HEAVY if name in loaded] == []

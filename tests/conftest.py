@@ -1,0 +1,60 @@
+"""Fixtures and options that all tests share."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+GOLDEN = Path(__file__).parent / "golden"
+REPOSITORY = Path(__file__).parent.parent
+
+Gecli = Callable[..., "subprocess.CompletedProcess[str]"]
+Golden = Callable[[str, str], None]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-golden", action="store_true", help="write golden files instead of comparing with them")
+    parser.addoption("--models-dir", help="directory of real models for the tests marked `models`")
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Golden:
+    """Compare a text with tests/golden/NAME, or write it there with --update-golden."""
+
+    def compare(name: str, text: str) -> None:
+        path = GOLDEN / name
+        if request.config.getoption("--update-golden"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        assert path.is_file(), f"{path} is missing; run pytest --update-golden and read the diff"
+        assert text == path.read_text(encoding="utf-8")
+
+    return compare
+
+
+@pytest.fixture
+def gecli(tmp_path: Path) -> Gecli:
+    """Run the real command as a process in an empty directory, without the environment of the test's user."""
+
+    def run(
+        *arguments: str,
+        env: dict[str, str] | None = None,
+        cwd: Path | None = None,
+        stdin: str | None = None,
+        timeout: float = 60,
+    ) -> subprocess.CompletedProcess[str]:
+        kept = {
+            name: os.environ[name] for name in ("PATH", "SYSTEMROOT", "PYTHONDONTWRITEBYTECODE") if name in os.environ
+        }
+        environment = {**kept, "PYTHONPATH": str(REPOSITORY), "HOME": str(tmp_path), **(env or {})}
+        return subprocess.run(
+            [sys.executable, "-m", "gecli", *arguments],
+            cwd=cwd or tmp_path, env=environment, input=stdin, capture_output=True, text=True, timeout=timeout,
+        )  # fmt: skip
+
+    return run
