@@ -32,9 +32,9 @@ class Cast:
     def bind(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> Step | None:
         """Numpy's own conversion wherever it is the same: not for floats to integers, which saturate here."""
         (x,), (y,) = inputs, outputs
-        if x.dtype.kind not in "biuf" or y.dtype.kind not in "biuf":
+        if x.dtype.isbuiltin != 1 or y.dtype.isbuiltin != 1 or "c" in (x.dtype.kind + y.dtype.kind):
             return None
-        if self._source(x).numpy != x.dtype or self.dst_type.numpy != y.dtype:
+        if x.dtype.hasobject or y.dtype.hasobject or self._source(x).numpy != x.dtype:
             return None
         if y.dtype.kind == "b":
             zero = x.dtype.type(0)

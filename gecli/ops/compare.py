@@ -175,3 +175,14 @@ class Where:
 
     def kernel(self, x: Array) -> Array:
         return np.argwhere(x).astype(np.int64, copy=False)
+
+
+@importer("Compress", since=9)
+def compress(node: OnnxNode, build: Builder) -> None:
+    """The slices of x whose condition holds: their numbers by Where, then a gather; x is flat without an axis."""
+    x, axis = node.input(0), node.attr("axis")
+    if axis is None:
+        x, axis = build.op("Reshape", x, build.const(np.array([-1], np.int32), "shape")), 0
+    chosen = build.op("Squeeze", build.op("Where", node.input(1)), axis=(1,))
+    along = build.const(np.array(axis, np.int32), "axis")
+    build.output(0, build.op("GatherV2", x, chosen, along, batch_dims=0, negative_index_support=True))

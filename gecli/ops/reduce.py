@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 
@@ -64,7 +64,7 @@ class Reduction:
             return None
         return self.fill(x, axes_tuple(x.ndim, axes, self.noop_with_empty_axes), outputs[0])
 
-    def reduced(self, x: Array, axes: tuple[int, ...], keep: bool) -> Any:
+    def reduced(self, x: Array, axes: tuple[int, ...], keep: Any) -> Any:
         raise NotImplementedError
 
     def fill(self, x: Array, axes: tuple[int, ...], y: Array) -> Step | None:
@@ -92,7 +92,7 @@ class ReductionD:
             return None
         return self.fill(x, axes_tuple(x.ndim, self.axes, False), outputs[0])
 
-    def reduced(self, x: Array, axes: tuple[int, ...], keep: bool) -> Any:
+    def reduced(self, x: Array, axes: tuple[int, ...], keep: Any) -> Any:
         raise NotImplementedError
 
     def fill(self, x: Array, axes: tuple[int, ...], y: Array) -> Step | None:
@@ -136,7 +136,7 @@ def _as_rows(x: Array, axes: tuple[int, ...]) -> Array | None:
 class Sum:
     """Integers wrap in their own type."""
 
-    def reduced(self, x: Array, axes: tuple[int, ...], keep: bool) -> Any:
+    def reduced(self, x: Array, axes: tuple[int, ...], keep: Any) -> Any:
         return np.add.reduce(x, axis=axes, dtype=x.dtype, keepdims=keep)
 
     def fill(self, x: Array, axes: tuple[int, ...], y: Array) -> Step | None:
@@ -146,7 +146,7 @@ class Sum:
 class Mean:
     """Integers are summed in INT64 and divided toward zero."""
 
-    def reduced(self, x: Array, axes: tuple[int, ...], keep: bool) -> Any:
+    def reduced(self, x: Array, axes: tuple[int, ...], keep: Any) -> Any:
         count = prod(x.shape[axis] for axis in axes)
         if x.dtype.kind in "iub":
             total = np.add.reduce(x, axis=axes, dtype=np.int64, keepdims=keep)
@@ -162,7 +162,7 @@ class FoldedUfunc:
 
     ufunc: ClassVar[np.ufunc]
 
-    def reduced(self, x: Array, axes: tuple[int, ...], keep: bool) -> Any:
+    def reduced(self, x: Array, axes: tuple[int, ...], keep: Any) -> Any:
         if x.size or self.ufunc.identity is not None:
             dtype = x.dtype if self.ufunc is np.multiply else None
             return self.ufunc.reduce(x, axis=axes, dtype=dtype, keepdims=keep)
@@ -305,7 +305,7 @@ class ReduceAnyD(Any_, ReductionD):
 class ReduceLogSumExp(Reduction):
     """log(sum(exp(x))), with the maximum taken out first."""
 
-    def reduced(self, x: Array, axes: tuple[int, ...], keep: bool) -> Any:
+    def reduced(self, x: Array, axes: tuple[int, ...], keep: Any) -> Any:
         if not x.size:
             return np.log(np.add.reduce(np.exp(x), axis=axes, keepdims=keep))
         if not axes:
@@ -330,8 +330,8 @@ class SquareSumV1:
 
     @in_float32
     def kernel(self, x: Array) -> Array:
-        axes = axes_tuple(x.ndim, self.axis, False)
-        return np.asarray(np.add.reduce(np.square(x), axis=axes, dtype=x.dtype, keepdims=self.keep_dims))
+        axes, keep = axes_tuple(x.ndim, self.axis, False), cast(Any, self.keep_dims)
+        return np.asarray(np.add.reduce(np.square(x), axis=axes, dtype=x.dtype, keepdims=keep))
 
 
 @operator()
@@ -349,17 +349,17 @@ class LpNormV2:
 
     @in_float32
     def kernel(self, x: Array) -> Array:
-        axes = axes_tuple(x.ndim, self.axes, False)
+        axes, keep = axes_tuple(x.ndim, self.axes, False), cast(Any, self.keepdim)
         size = np.abs(x if x.dtype.kind == "f" else x.astype(np.float64))
         if self.p == 1:
-            result = np.add.reduce(size, axis=axes, keepdims=self.keepdim)
+            result = np.add.reduce(size, axis=axes, keepdims=keep)
         elif self.p == 2:
-            result = np.sqrt(np.add.reduce(np.square(size), axis=axes, keepdims=self.keepdim))
+            result = np.sqrt(np.add.reduce(np.square(size), axis=axes, keepdims=keep))
         elif np.isinf(self.p):
             extremum = np.maximum if self.p > 0 else np.minimum
-            result = extremum.reduce(size, axis=axes, keepdims=self.keepdim)
+            result = extremum.reduce(size, axis=axes, keepdims=keep)
         else:
-            result = np.add.reduce(size**self.p, axis=axes, keepdims=self.keepdim) ** (1 / self.p)
+            result = np.add.reduce(size**self.p, axis=axes, keepdims=keep) ** (1 / self.p)
         return np.asarray(result).astype(x.dtype, copy=False)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -29,6 +29,7 @@ class ArgExtremum:
     """Base of the positions of the first extremum along an axis that is an input; NaN comes first."""
 
     dtype: DataType = DataType.INT64
+    find: ClassVar[Any]
     inputs = ("x", "dimension")
 
     def infer(self, x: TensorDesc, dimension: TensorDesc) -> TensorDesc:
@@ -45,16 +46,13 @@ class ArgExtremum:
         find, axis = self.find, int(dimension.reshape(()))
         return lambda: find(x, axis=axis, out=y)
 
-    @staticmethod
-    def find(x: Array, axis: int, out: Array | None = None) -> Any:
-        raise NotImplementedError
-
 
 class ArgExtremumD:
     """Base of the positions of the first extremum along an attribute axis."""
 
     dimension: int
     dtype: DataType = DataType.INT32
+    find: ClassVar[Any]
     inputs = ("x",)
 
     def infer(self, x: TensorDesc) -> TensorDesc:
@@ -63,17 +61,13 @@ class ArgExtremumD:
     def kernel(self, x: Array) -> Array:
         return _position(self.find, x, self.dimension, DataType.INT32)
 
-    @staticmethod
-    def find(x: Array, axis: int, out: Array | None = None) -> Any:
-        raise NotImplementedError
-
 
 class Largest:
-    find = staticmethod(np.argmax)
+    find: ClassVar[Any] = staticmethod(np.argmax)
 
 
 class Smallest:
-    find = staticmethod(np.argmin)
+    find: ClassVar[Any] = staticmethod(np.argmin)
 
 
 @operator()

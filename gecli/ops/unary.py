@@ -383,3 +383,32 @@ class Adds(WithValue):
     """x + value."""
 
     ufunc = np.add
+
+
+class Filled:
+    """Base of tensors like x that hold one number."""
+
+    fill: ClassVar[int]
+    infer = same_as_input
+
+    def kernel(self, x: Array) -> Array:
+        return np.full(x.shape, self.fill, x.dtype)
+
+    def bind(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> Step | None:
+        y, value = outputs[0], self.fill
+        return lambda: y.fill(value)
+
+
+@operator()
+class ZerosLike(Filled):
+    """Zeros in the shape and type of x."""
+
+    fill = 0
+    zero_preserving = True
+
+
+@operator()
+class OnesLike(Filled):
+    """Ones in the shape and type of x."""
+
+    fill = 1
