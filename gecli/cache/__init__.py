@@ -1,0 +1,1 @@
+"""The model cache: fingerprints, index, lock, entries, garbage collection."""

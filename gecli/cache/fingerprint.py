@@ -1,0 +1,184 @@
+"""What a compiled model depends on, as digests (cache.md 11.3): graph, weights, options, toolchain.
+
+Taken before the first pass changes the graph. Options are in unless they are on a deny list, so a forgotten one can
+only cost a miss.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gecli import __version__
+from gecli.ir.attributes import INIT_VALUE, NamedAttrs, RawAttr
+from gecli.ir.dtype import DataType
+from gecli.ir.format import Format
+from gecli.ir.graph import Graph
+from gecli.ir.op_desc import OpDesc
+from gecli.ir.tensor_desc import TensorDesc
+from gecli.ir.weight import Weight
+
+ARTIFACT_SCHEMA = 1  # raised when the same graph and options give other bytes
+VOLATILE = frozenset(("_session_graph_id", "_value_sha256", "session_id"))
+MAX_NODE_DIGESTS = 2000  # digests of single nodes are kept for explanations up to this many
+
+
+@dataclass(frozen=True, slots=True)
+class Fingerprint:
+    """Digests, each `sha256:` + 64 hex digits. `nodes` maps node names to 12 hex digits (empty for large graphs)."""
+
+    graph: str
+    weights: str
+    options: str
+    toolchain: str
+    nodes: Mapping[str, str]
+    node_count: int
+    edge_count: int
+
+    @property
+    def combined(self) -> str:
+        """Decides whether a cache entry fits."""
+        return digest_of("gecli-fp-1", self.graph, self.weights, self.options, self.toolchain)
+
+    @property
+    def source(self) -> str:
+        """What an artifact may depend on: no machine or library version is in it. Written to the OM as `_gecli_fp`."""
+        return digest_of("gecli-src-1", self.graph, self.weights, self.options, __version__)
+
+
+def fingerprint_of(graph: Graph, options: Sequence[tuple[str, str]], toolchain: Mapping[str, str]) -> Fingerprint:
+    """Digest a loaded graph (and its subgraphs), the options that count and the tools. Reads every weight once."""
+    body = hashlib.sha256()
+    weights: list[tuple[str, str, str, str]] = []
+    nodes: dict[str, str] = {}
+    count = edges = 0
+    for path, each in _graphs(graph, ""):
+        body.update(canonical([path, [_port(p) for p in each.outputs], list(each.output_names)]))
+        for node in each.nodes():
+            data = canonical(_node(path, node, weights))
+            body.update(data)
+            count += 1
+            edges += len(node.data_inputs)
+            if count <= MAX_NODE_DIGESTS:
+                nodes[f"{path}{node.name}"] = hashlib.sha256(data).hexdigest()[:12]
+    if count > MAX_NODE_DIGESTS:
+        nodes = {}
+    return Fingerprint(
+        graph=f"sha256:{body.hexdigest()}",
+        weights=digest_of_json(sorted(weights)),
+        options=digest_of_json([list(item) for item in options]),
+        toolchain=digest_of_json(dict(toolchain)),
+        nodes=nodes,
+        node_count=count,
+        edge_count=edges,
+    )
+
+
+def toolchain_of(soc: str, pass_names: Iterable[str]) -> dict[str, str]:
+    """The tools whose change makes a cached result doubtful: gecli, artifact schema, passes, SoC, numpy, byte order."""
+    import numpy as np
+
+    return {
+        "gecli": __version__,
+        "artifact_schema": str(ARTIFACT_SCHEMA),
+        "passes": digest_of_json(list(pass_names)),
+        "soc": soc,
+        "numpy": ".".join(np.__version__.split(".")[:2]),
+        "byte_order": sys.byteorder,
+    }
+
+
+def digest_of(head: str, *parts: str) -> str:
+    """`sha256:` of the lines `head` and `parts`."""
+    return "sha256:" + hashlib.sha256("\n".join((head, *parts)).encode()).hexdigest()
+
+
+def digest_of_json(value: Any) -> str:
+    return "sha256:" + hashlib.sha256(canonical(value)).hexdigest()
+
+
+def canonical(value: Any) -> bytes:
+    """Canonical JSON: sorted keys, no blanks, UTF-8, floats as hex, bytes as their digest."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, default=_plain).encode(
+        "utf-8", "surrogatepass"
+    )
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, (bytes, bytearray)):
+        return f"sha256:{hashlib.sha256(value).hexdigest()}"
+    raise TypeError(f"{type(value).__name__} has no canonical form")
+
+
+def _graphs(graph: Graph, path: str) -> Iterator[tuple[str, Graph]]:
+    """The graph, then the graph of each calling node, in order; the root's own name does not count."""
+    yield path, graph
+    for node in graph.nodes():
+        for name in node.subgraphs:
+            yield from _graphs(graph.subgraphs[name], f"{path}{node.name}/{name}/")
+
+
+def _node(path: str, node: OpDesc, weights: list[tuple[str, str, str, str]]) -> list[Any]:
+    where = f"{path}{node.name}"
+    return [
+        path,
+        node.name,
+        node.type,
+        {
+            name: _attr(value, f"{where}.{name}", weights)
+            for name, value in node.attrs.items()
+            if name not in VOLATILE and not name.startswith("_gecli")
+        },
+        [None if desc is None else _desc(desc, where, weights) for desc in node.input_descs],
+        [_desc(desc, f"{where}:{index}", weights) for index, desc in enumerate(node.output_descs)],
+        [None if port is None else _port(port) for port in node.inputs],
+        sorted(before.name for before in node.control_in),
+        list(node.subgraphs),
+    ]
+
+
+def _port(port: Any) -> list[Any]:
+    return [port.node.name, port.index]
+
+
+def _desc(desc: TensorDesc, where: str, weights: list[tuple[str, str, str, str]]) -> list[Any]:
+    data: list[Any] = [desc.dtype.serial, list(desc.shape), int(desc.format)]
+    data += [desc.origin_shape and list(desc.origin_shape), desc.origin_format and int(desc.origin_format)]
+    if desc.shape_range:
+        data.append([list(pair) for pair in desc.shape_range])
+    init = desc.attrs.get(INIT_VALUE)
+    if init is not None:
+        data.append(_attr(init, f"{where}.{INIT_VALUE}", weights))
+    return data
+
+
+def _attr(value: Any, where: str, weights: list[tuple[str, str, str, str]]) -> Any:
+    match value:
+        case bool() | str() | None:
+            return value
+        case DataType():
+            return value.serial
+        case Format():
+            return int(value)
+        case int():
+            return int(value)
+        case float():
+            return value.hex()
+        case bytes():
+            return _plain(value)
+        case tuple() | list():
+            return [_attr(each, where, weights) for each in value]
+        case Weight():
+            weights.append((where, value.dtype.serial, str(list(value.shape)), value.sha256()))
+            return ["weight", value.dtype.serial, list(value.shape), int(value.desc.format)]
+        case TensorDesc():
+            return ["desc", *_desc(value, where, weights)]
+        case NamedAttrs():
+            return ["func", value.name, {name: _attr(each, where, weights) for name, each in value.attrs.items()}]
+        case RawAttr():
+            return ["raw", value.kind, _plain(value.data)]
+    raise TypeError(f"attribute {where} of type {type(value).__name__} has no digest")

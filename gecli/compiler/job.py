@@ -1,0 +1,87 @@
+"""Which models a command compiles and where each result goes (cli.md 1.11, 1.12)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from gecli.errors import Diagnostic, GecliError, InvalidOption
+
+STDIO = "-"
+MAX_NAME_BYTES = 255 - len(".rdcpkt") - len("..tmp-4194304")
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One model to compile. `om_path` is `-` for standard output; `stem` names model, graph and companions."""
+
+    source: str
+    om_path: str
+    stem: str
+
+    @property
+    def rdcpkt_path(self) -> str:
+        return os.path.splitext(self.om_path)[0] + ".rdcpkt"
+
+
+def jobs_of(models: Sequence[str], output: str | None) -> list[Job]:
+    """One job for each model.
+
+    The output is a directory when it ends in a slash, is one already, or there are several models; else it is the OM
+    with or without its suffix. Raises InvalidOption: E10054 without an output, E10022 and E10021 for a bad name, and
+    for two models with one stem.
+    """
+    if not output:
+        raise InvalidOption("E10054", "--output is missing", option="--output", do=f"-o {_stem(models[0])}.om")
+    if output == STDIO:
+        return [_to_stdout(models)]
+    if output.endswith(os.sep) or len(models) > 1 or os.path.isdir(output):
+        jobs = [Job(model, os.path.join(output, f"{_stem(model)}.om"), _stem(model)) for model in models]
+    else:
+        path = output if output.endswith(".om") else f"{output}.om"
+        jobs = [Job(models[0], path, Path(path).stem)]
+    _check(jobs)
+    return jobs
+
+
+def _to_stdout(models: Sequence[str]) -> Job:
+    if len(models) > 1:
+        raise InvalidOption(
+            "E10001", "-o - takes one model", option="--output", why=f"{len(models)} models were given", do="-o DIR/"
+        )
+    return Job(models[0], STDIO, _stem(models[0]))
+
+
+def _stem(model: str) -> str:
+    return "model" if model == STDIO else Path(model).stem or "model"
+
+
+def _check(jobs: list[Job]) -> None:
+    problems: list[Diagnostic] = []
+    seen: dict[str, Job] = {}
+    for job in jobs:
+        if job.stem in ("", "."):
+            problems.append(Diagnostic("E10022", f"output {job.om_path!r} has no file name", option="--output"))
+        if len(os.fsencode(os.path.basename(job.om_path))) > MAX_NAME_BYTES:
+            problems.append(
+                Diagnostic("E10021", f"the output name of {job.source} is too long", option="--output", do="-o NAME.om")
+            )
+        other = seen.setdefault(job.om_path, job)
+        if other is not job:
+            problems.append(
+                Diagnostic(
+                    "E10001",
+                    f"two models would be written to {job.om_path}",
+                    option="--output",
+                    why=f"{other.source} and {job.source} have the same stem",
+                    do="rename one, or compile them with two commands",
+                )
+            )
+        if os.path.abspath(job.om_path) == os.path.abspath(job.source):
+            problems.append(
+                Diagnostic("E10001", f"the output would overwrite the model {job.source}", option="--output")
+            )
+    if problems:
+        raise GecliError.of(problems)

@@ -1,0 +1,72 @@
+"""What a compile says about itself: plain data that the report turns into tables and JSON."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from gecli.artifacts.om_writer import OmImage
+from gecli.errors import Diagnostic
+from gecli.passes.pipeline import PassRecord
+
+
+@dataclass(slots=True)
+class CacheUse:
+    """How the cache took part. `state`: off, hit, miss, refreshed, debug, bypassed (cli.md 1.10)."""
+
+    state: str = "off"
+    key: str = ""
+    key_origin: str = ""
+    entry: str = ""
+    via: str | None = None
+    reason: str | None = None
+    would_hit: bool | None = None
+    stored: bool = False
+    explanation: list[str] = field(default_factory=list)
+    seconds_saved: float | None = None
+
+
+@dataclass(slots=True)
+class OutputFile:
+    """A file that was written (or left in place because it already had these bytes)."""
+
+    path: str
+    size_bytes: int
+    sha256: str = ""
+
+
+@dataclass(slots=True)
+class ModelResult:
+    """One compiled model. Sizes are bytes, times milliseconds."""
+
+    source: str
+    front_end: str
+    output: OutputFile
+    rdcpkt: OutputFile | None = None
+    inputs: list[dict[str, Any]] = field(default_factory=list)
+    outputs: list[dict[str, Any]] = field(default_factory=list)
+    options: list[dict[str, Any]] = field(default_factory=list)
+    session: str = ""
+    variables: list[dict[str, Any]] = field(default_factory=list)
+    memory: dict[str, Any] = field(default_factory=dict)
+    passes: list[PassRecord] = field(default_factory=list)
+    records: list[dict[str, Any]] = field(default_factory=list)
+    cache: CacheUse = field(default_factory=CacheUse)
+    warnings: list[Diagnostic] = field(default_factory=list)
+    files_read: list[str] = field(default_factory=list)
+    node_count: int = 0
+    compile_count: int = 0
+    is_dynamic: bool = False
+    up_to_date: bool = False
+    elapsed_ms: float = 0.0
+    notes: list[str] = field(default_factory=list)
+    image: OmImage | None = None  # between compiling and publishing
+
+
+@dataclass(slots=True)
+class CompileReport:
+    """The result of one `gecli compile`."""
+
+    models: list[ModelResult]
+    soc: str
+    recorded_options: list[str] = field(default_factory=list)

@@ -1,0 +1,107 @@
+"""Compiling the graphs of a session: shared variables, recompilation of stale graphs (variables.md 9, 15.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from gecli.compiler.graph_compiler import CompiledGraph, compile_graph
+from gecli.errors import CompileError
+from gecli.ir.graph import Graph
+from gecli.layout.platform import Platform
+from gecli.passes.base import CompileSettings
+from gecli.passes.pipeline import Instrument
+from gecli.variables.limits import MemoryLimits
+from gecli.variables.rebuild_control import RebuildControl
+from gecli.variables.var_manager import VarManager
+
+
+@dataclass(slots=True)
+class Member:
+    """A graph of the session: as it was loaded, and its last compile."""
+
+    graph: Graph
+    graph_id: int
+    compiled: CompiledGraph | None = None
+    compile_count: int = 0
+
+
+@dataclass(slots=True)
+class Session:
+    """Graphs that share variables. Every graph is compiled from a copy, never from a half-optimised one.
+
+    A graph that changes how a variable is stored makes the graphs compiled before it stale; `compile_all` compiles
+    those again. A variable changes at most once, so this ends.
+    """
+
+    platform: Platform
+    settings: CompileSettings
+    limits: MemoryLimits = field(default_factory=MemoryLimits)
+    reuse: bool = True
+    allow_rebuild: bool = True
+    instruments: Sequence[Instrument] = ()
+    stop_after: str | None = None
+    manager: VarManager = None  # type: ignore[assignment]  # made in __post_init__ from the fields above
+    rebuild: RebuildControl = field(default_factory=RebuildControl)
+    members: list[Member] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        if self.manager is None:
+            self.manager = VarManager(0, self.limits, padding_bytes=self.platform.padding_bytes)
+
+    def add(self, graph: Graph) -> Member:
+        """Add a loaded graph; ids count from 1 in the order of adding."""
+        member = Member(graph, len(self.members) + 1)
+        self.rebuild.add_graph(member.graph_id, graph)
+        self.members.append(member)
+        return member
+
+    def compile_all(self, on_stage: Callable[[str, str], None] | None = None) -> None:
+        """Compile every member, and again those that became stale. Raises CompileError and InputError.
+
+        With `allow_rebuild` off, a stale graph is an error (G2005).
+        """
+        queue = list(self.members)
+        limit = len(queue) * (1 + len(queue)) + sum(len(m.graph.nodes_of("Variable")) for m in queue)
+        runs = 0
+        while queue:
+            member = queue.pop(0)
+            runs += 1
+            assert runs <= limit + len(self.members), "a session must need a bounded number of compiles"
+            self.compile(member, on_stage)
+            for other in self.members:
+                stale = other.compiled is not None and self.rebuild.is_stale(other.graph_id)
+                if not stale or other in queue:
+                    continue
+                if not self.allow_rebuild:
+                    raise _stale(other, member)
+                queue.append(other)
+
+    def compile(self, member: Member, on_stage: Callable[[str, str], None] | None = None) -> CompiledGraph:
+        """Compile one member against the session's present state."""
+        name = member.graph.name
+        single = len(self.members) == 1
+        member.compiled = compile_graph(
+            member.graph if single else member.graph.copy(),
+            manager=self.manager,
+            rebuild=self.rebuild,
+            platform=self.platform,
+            settings=self.settings,
+            graph_id=member.graph_id,
+            reuse=self.reuse,
+            instruments=self.instruments,
+            stop_after=self.stop_after,
+            on_stage=(lambda stage: on_stage(name, stage)) if on_stage else None,
+        )
+        member.compile_count += 1
+        self.rebuild.build_end(member.graph_id)
+        return member.compiled
+
+
+def _stale(member: Member, changer: Member) -> CompileError:
+    return CompileError(
+        "G2005",
+        f"graph {member.graph.name!r} is stale: {changer.graph.name!r} changed the format of a variable both use",
+        why="--no-rebuild forbids compiling it again",
+        do="leave out --no-rebuild, or give the graphs in another order",
+    )
