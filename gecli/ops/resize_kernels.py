@@ -57,8 +57,8 @@ def source_positions(
     if mode == "pytorch_half_pixel" and count == 1:
         return np.zeros(1, f)
     if mode == "half_pixel_symmetric":
-        adjustment = f(count) / (f(scale) * f(size))
-        return f(size / 2) * (f(1) - adjustment) + ((o + f(0.5)) / f(scale) - f(0.5))
+        offset = size / 2 * (1 - count / (scale * size))
+        return f(offset) + ((o + f(0.5)) / f(scale) - f(0.5))
     if mode not in ("half_pixel", "pytorch_half_pixel"):
         raise ValueError(f"unknown coordinate_transformation_mode {mode!r}")
     return (o + f(0.5)) / f(scale) - f(0.5)
