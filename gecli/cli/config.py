@@ -26,7 +26,11 @@ _SECTIONS = {
     "cache ls": ("ui", "cache"),
     "cache gc": ("ui", "cache"),
 }
-_KNOWN_SECTIONS = ("compile", "run", "inspect-om", "cache", "ui")
+# Section -> the subcommands that it serves.
+SECTION_COMMANDS = {
+    section: tuple(name for name, sections in _SECTIONS.items() if section in sections)
+    for section in ("compile", "run", "inspect-om", "cache", "ui")
+}
 _UI_OPTIONS = ("color", "progress", "verbose", "quiet")
 
 
@@ -120,8 +124,8 @@ def _values(file: ConfigFile, subcommand: str, profile: str, problems: list[Diag
     values: dict[str, tuple[str, ...]] = {}
     ge_options: dict[str, str] = {}
     for name in file.content:
-        if name not in _KNOWN_SECTIONS:
-            near = closest(name, _KNOWN_SECTIONS) or list(_KNOWN_SECTIONS)
+        if name not in SECTION_COMMANDS:
+            near = closest(name, SECTION_COMMANDS) or list(SECTION_COMMANDS)
             problems.append(_unknown(file, "", name, [f"[{other}]" for other in near]))
     for section in _SECTIONS[subcommand]:
         table = file.content.get(section, {})

@@ -104,6 +104,14 @@ COMMANDS: dict[str, Command] = {
         ),
     ),
 }
+# What the command reads from the environment besides the variables of options.
+ENVIRONMENT: tuple[tuple[str, str], ...] = (
+    ("GECLI_DEBUG", "1 shows the traceback of internal errors."),
+    ("NO_COLOR, FORCE_COLOR, TERM", "Colour; --color wins over them."),
+    ("CI", "Plain progress when not empty."),
+    ("SOURCE_DATE_EPOCH", "Decimal seconds that fix every time stamp."),
+    ("XDG_CONFIG_HOME", "Where the user's gecli/config.toml is."),
+)
 TOP_LEVEL = ("compile", "inspect-om", "run", "cache", "explain", "completion")
 
 
@@ -118,11 +126,17 @@ def help_text(subcommand: str, everything: bool = False) -> str:
             _section("Commands", [_entry(n.split()[1], COMMANDS[n].summary) for n in ("cache ls", "cache gc")])
         )
     parts += [
-        _section(group, [_entry(_names(option), describe(option)) for option in options])
+        _section(group, [_entry(flag_text(option), describe(option)) for option in options])
         for group, options in grouped(subcommand, everything).items()
     ]
     shown = [option for option in GLOBAL_OPTIONS if option.name != "help-all" or _has_more(subcommand)]
-    parts.append(_section("Global options", [_entry(_names(option), describe(option)) for option in shown]))
+    parts.append(_section("Global options", [_entry(flag_text(option), describe(option)) for option in shown]))
+    if not subcommand:
+        from gecli.error_catalog.entry import EXIT_STATUSES
+
+        parts.append(
+            _section("Exit status", [_entry(f"{status} {name}", when) for status, name, when in EXIT_STATUSES])
+        )
     parts.append(_section("Examples", [f"  # {title}\n  {line}" for title, line in command.examples]))
     return "\n\n".join(parts) + "\n"
 
@@ -136,6 +150,17 @@ def grouped(subcommand: str, everything: bool) -> dict[str, list[Option]]:
         group = option.group if option.flag else "GE options without a flag (--ge-option KEY=VALUE)"
         groups.setdefault(group, []).append(option)
     return groups
+
+
+def flag_text(option: Option) -> str:
+    """How help and manuals show a flag: letter, name and value."""
+    if not option.flag:
+        return option.key
+    main = f"-{option.letter}, --{option.name}" if option.letter else f"    --{option.name}"
+    if option.negative:
+        main = f"    --[no-]{option.name}"
+    takes_value = option.type != "bool" and option.key != "verbose"
+    return f"{main} {option.metavar or option.type.upper()}" if takes_value else main
 
 
 def describe(option: Option) -> str:
@@ -164,16 +189,6 @@ def _is_extra(option: Option) -> bool:
 
 def _has_more(subcommand: str) -> bool:
     return any(_is_extra(option) for option in options_of(subcommand))
-
-
-def _names(option: Option) -> str:
-    if not option.flag:
-        return option.key
-    main = f"-{option.letter}, --{option.name}" if option.letter else f"    --{option.name}"
-    if option.negative:
-        main = f"    --[no-]{option.name}"
-    takes_value = option.type != "bool" and option.key != "verbose"
-    return f"{main} {option.metavar or option.type.upper()}" if takes_value else main
 
 
 def _section(title: str, entries: list[str]) -> str:

@@ -5,9 +5,21 @@ Codes beginning with E and W are GE's and keep GE's meaning; codes beginning wit
 
 from __future__ import annotations
 
-from gecli.error_catalog.entry import INTERNAL_STATUS, RUN, Entry
+from gecli.error_catalog.entry import EXIT_STATUSES, INTERNAL_STATUS, RUN, Entry
 from gecli.error_catalog.ge_codes import GE_CODES
 from gecli.error_catalog.gecli_codes import GECLI_CODES
+
+__all__ = [
+    "CATALOGUE",
+    "EXIT_STATUSES",
+    "Entry",
+    "entry_of",
+    "exit_status_of",
+    "explain_text",
+    "similar_codes",
+    "statuses_of",
+    "title_of",
+]
 
 CATALOGUE: dict[str, Entry] = {**GE_CODES, **GECLI_CODES}
 

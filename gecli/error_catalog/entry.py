@@ -4,8 +4,24 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+OUTCOME_DIFFERS = 1
 OPTION, INPUT, COMPILE, OUTPUT, RUN, CACHE = 2, 3, 4, 5, 6, 7
 INTERNAL_STATUS = 70  # a bug of gecli
+
+# Every exit status: (status, name, when).
+EXIT_STATUSES: tuple[tuple[int, str, str], ...] = (
+    (0, "ok", "done; a comparison found no difference"),
+    (OUTCOME_DIFFERS, "differs", "a comparison or verification found a difference, nothing else went wrong"),
+    (OPTION, "usage", "an option, its value or a combination is not valid, or one is missing"),
+    (INPUT, "input", "a file is missing, unreadable, foreign or damaged, or uses an unsupported operator"),
+    (COMPILE, "compile", "a compile stage failed on a well-formed graph"),
+    (OUTPUT, "output", "an output cannot be written"),
+    (RUN, "runtime", "execution failed"),
+    (CACHE, "cache", "--require-cache was given and the cache cannot be used, or a lock was not obtained"),
+    (INTERNAL_STATUS, "internal", "a bug in gecli"),
+    (130, "interrupted", "SIGINT arrived"),
+    (143, "terminated", "SIGTERM arrived"),
+)
 
 
 class Entry(NamedTuple):

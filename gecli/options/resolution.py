@@ -212,16 +212,17 @@ class _Resolver:
         return values[-1]
 
     def fail_value(self, option: Option, setting: Setting, text: str, bad: BadValue) -> None:
-        shown = f"--{option.name}" if option.flag else option.key
+        from_environment = setting.source == "environment"
+        shown = option.env if from_environment else f"--{option.name}" if option.flag else option.key
         choices = [*option.choices, *(word for word, _ in option.words)]
         near = closest(text, choices)
         self.fail(
-            bad.code,
+            "E13024" if from_environment else bad.code,
             f'value "{text}" for {shown} is invalid',
             typed=setting.source == "flag",
             where="" if setting.source == "flag" else f"{setting.source}, {option.key}",
             why=f"expected {bad}",
-            do=" or ".join(f"{shown} {choice}" for choice in near),
+            do=" or ".join(f"{shown}{'=' if from_environment else ' '}{choice}" for choice in near),
             option=shown,
             expected=domain_text(option) or str(bad),
             actual=text,
@@ -273,6 +274,9 @@ def resolve(
     for option in known:
         if option.env and environ and environ.get(option.env):
             resolver.add(option.key, "environment", (environ[option.env],))
+    if subcommand == "compile" and environ and not environ.get("SOURCE_DATE_EPOCH", "0").isdecimal():
+        text = environ["SOURCE_DATE_EPOCH"]
+        resolver.fail("E13024", f'value "{text}" for SOURCE_DATE_EPOCH is invalid', why="expected decimal seconds")
     for config in configs:
         for key, texts in config.values.items():
             resolver.add(key, config.source, tuple(texts))

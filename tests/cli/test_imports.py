@@ -19,7 +19,7 @@ LIGHT = {
 CATALOGUE = {f"gecli.error_catalog{name}" for name in ("", ".entry", ".ge_codes", ".gecli_codes")}
 ALLOWED = {
     "--version": {"gecli", "gecli.__main__"},
-    "--help": LIGHT,
+    "--help": LIGHT | CATALOGUE,
     "compile --help": LIGHT | {"gecli.options.recorded_table", "gecli.cli.fast_hit"},
     "run --help": LIGHT | {"gecli.options.run_table"},
     "explain E10016": (LIGHT | CATALOGUE | {"gecli.cli.explain"}) - {"gecli.cli.help"},
