@@ -60,7 +60,13 @@ class Console:
         import json
 
         self.document_printed = True
-        self._write(self.stdout, json.dumps(content, indent=2, sort_keys=True, ensure_ascii=False))
+        # An escape that a narrow encoding would put in place of a character is not JSON's own.
+        ascii_only = (self.stdout.encoding or "ascii").lower().replace("-", "") != "utf8"
+        try:
+            text = json.dumps(content, indent=2, sort_keys=True, ensure_ascii=ascii_only, allow_nan=False)
+        except ValueError:
+            text = json.dumps(_finite(content), indent=2, sort_keys=True, ensure_ascii=ascii_only, allow_nan=False)
+        self._write(self.stdout, text)
 
     def report(self, diagnostics: Iterable[Diagnostic]) -> None:
         """Errors, warnings and notes on stderr; at most 20 of one code, notes from -v on, no warnings when quiet."""
@@ -133,3 +139,14 @@ class Console:
         except UnicodeEncodeError:
             encoding = stream.encoding or "ascii"
             print(text.encode(encoding, "backslashreplace").decode(encoding), file=stream)
+
+
+def _finite(content: Any) -> Any:
+    """JSON has no numbers for NaN and infinities: they are the strings nan, inf and -inf."""
+    if isinstance(content, float) and content - content != 0:
+        return str(content)
+    if isinstance(content, Mapping):
+        return {key: _finite(value) for key, value in content.items()}
+    if isinstance(content, list | tuple):
+        return [_finite(value) for value in content]
+    return content

@@ -39,13 +39,16 @@ class Invocation:
         """
         from gecli.cli.config import load_configs
 
-        self.console.report(self._scan.warnings)
         configs, config_problems = load_configs(self.subcommand, self.typed, self.environ)
         problems = [*self._scan.problems, *config_problems]
         if operand and not self.operands and not self.typed.get("model") and not self._needs_no_model():
             problems.append(_missing(self.subcommand, operand))
         options = resolve(self.subcommand, self.typed, environ=self.environ, configs=configs, problems=problems)
         self._configure_console(options)
+        warnings = [*self._scan.warnings, *options.warnings]
+        if self.subcommand == "compile" and options.flag("werror"):
+            _refuse(warnings)
+        self.console.report(warnings)
         self._say_what_was_decided(options)
         return options
 
@@ -69,7 +72,6 @@ class Invocation:
             console.open_log(log_file)
 
     def _say_what_was_decided(self, options: Options) -> None:
-        self.console.report(options.warnings)
         for line in options.overrides:
             self.console.say(line, level=1)
         recorded = [
@@ -77,6 +79,17 @@ class Invocation:
         ]
         if recorded:
             self.console.say(f"recorded, no effect here: {', '.join(sorted(recorded))}", level=1)
+
+
+def _refuse(warnings: list[Diagnostic]) -> None:
+    """--werror: what is only a warning elsewhere ends the command."""
+    from dataclasses import replace
+
+    from gecli.errors import InvalidOption
+
+    refused = [replace(warning, severity="error") for warning in warnings if warning.severity == "warning"]
+    if refused:
+        raise InvalidOption.of(refused)
 
 
 def _missing(subcommand: str, operand: str) -> Diagnostic:

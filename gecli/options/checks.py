@@ -142,6 +142,8 @@ def _pairs(options: Options) -> list[Diagnostic]:
     if options.get("no-session") and (options.get("session-in") or options.get("session-out")):
         message = "--no-session excludes --session-in and --session-out"
         found.append(_problem("E10047", message, "", "leave out --no-session"))
+    if options.flag("atc-compat") and options.get("mode") in (0, 3) and not options.is_set("ge.socVersion"):
+        found.append(_problem("E10054", "required option --soc_version is missing", "", "--soc_version=Ascend910B1"))
     if options.get("mode") in (0, 3) and not options.get("output") and _writes(options):
         found.append(_problem("E10054", "required option --output is missing", "", "-o PATH"))
     return found

@@ -284,6 +284,12 @@ def resolve(
             resolver.add_ge_option(key, text, config.source, resolver.lenient)
     for option in known:
         resolver.decide(option)
+    if (
+        subcommand == "compile"
+        and resolver.options.flag("atc-compat")
+        and not resolver.options.is_set("auto-graph-key")
+    ):
+        resolver.options._set(resolver.options.option("auto-graph-key"), False, "default")  # as GE: no key, no cache
     found = resolver.problems + resolver.value_problems + resolver.source_problems
     found += check_combinations(resolver.options)
     if found:

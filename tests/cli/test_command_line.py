@@ -205,4 +205,27 @@ def test_atc_compat_speaks_as_atc(gecli: Run) -> None:
     lines = result.stdout.splitlines()
     assert lines[0] == "ATC start working now, please wait for a moment."
     assert lines[1].startswith("ATC run failed, Please check the detail log")
-    assert lines[2].startswith("E10001: ")
+    assert [line.partition(":")[0] for line in lines[2:] if line[0] == "E"] == ["E10001", "E10054"]
+
+
+def test_werror_makes_option_warnings_errors(gecli: Run) -> None:
+    words = ["compile", "m", "-o", "x", "-o", "y", "--show-config"]
+    assert gecli(*words).returncode == 0
+    result = gecli(*words, "--werror")
+    assert result.returncode == 2
+    assert 'error[E10001]: --output is given twice: "x" and "y"; the last one is used' in result.stderr
+
+
+def test_a_bad_environment_variable_is_named(gecli: Run) -> None:
+    env = {"GECLI_CACHE_MODE": "rx", "SOURCE_DATE_EPOCH": "now"}
+    result = gecli("compile", "m", "-o", "x", "--show-config", env=env)
+    assert result.returncode == 2
+    assert 'error[E13024]: value "rx" for GECLI_CACHE_MODE is invalid' in result.stderr
+    assert 'error[E13024]: value "now" for SOURCE_DATE_EPOCH is invalid' in result.stderr
+
+
+def test_a_log_file_has_everything_whatever_the_screen_shows(gecli: Run, tmp_path: Path) -> None:
+    words = ["-q", "compile", "m", "-o", "x", "--sparsity=1", "--show-config", "--log-file", "log.txt"]
+    result = gecli(*words)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert "recorded, no effect here: sparsity" in (tmp_path / "log.txt").read_text()
