@@ -257,3 +257,53 @@ def _windows_last(x: Array, geometry: Geometry, out: Sequence[int]) -> Array:
     (sh, sw), (dh, dw) = geometry.strides, geometry.dilations
     shape = (x.shape[0], *out, *geometry.kernel, x.shape[3])
     return np.lib.stride_tricks.as_strided(x, shape, (n, h * sh, w * sw, h * dh, w * dw, c))
+
+
+def bind_transposed(problem: Problem, scratch: Scratch) -> Step | None:
+    """The adjoint in x: one matmul to columns, then every tap added where it belongs.
+
+    `problem.x` is what stands in for the gradient, `problem.w` [channels of x, Cout/groups, kernel...].
+    """
+    p = problem
+    if any(a.dtype != np.float32 or a.size == 0 for a in (p.x, p.w, p.y)):
+        return None
+    if not p.filter_fixed and not p.w.flags.c_contiguous:
+        return None
+    geometry, groups, size = p.geometry, p.groups, p.x.shape[2:]
+    matrix = np.ascontiguousarray(p.w).reshape(groups, p.w.shape[0] // groups, -1).swapaxes(1, 2)
+    features, positions = p.y.shape[1], int(np.prod(size))
+    taps = list(product(*map(range, geometry.kernel)))
+    (memory,) = floats(scratch, features * len(taps) * positions)
+    columns = memory.reshape(groups, matrix.shape[1], positions)
+    planes = memory.reshape(features, len(taps), *size)
+    ends = tuple((n - 1) * s + span for n, s, span in zip(size, geometry.strides, geometry.extent))
+    exact = geometry.kernel == geometry.strides and ends == p.y.shape[2:] and set(geometry.dilations) == {1}
+    bordered = any(b or a for b, a in geometry.pads) or ends != p.y.shape[2:]
+    bias = np.float32(0) if p.bias is None else p.bias.reshape(-1, *[1] * len(size))
+    if not exact and bordered:
+        # Large enough for every window and for the output itself.
+        total = np.empty(
+            (features, *(max(e, b + d) for e, d, (b, _) in zip(ends, p.y.shape[2:], geometry.pads))), np.float32
+        )
+    actions: list[Action] = []
+    for image in range(p.x.shape[0]):
+        rows = p.x[image].reshape(groups, -1, positions)
+        actions.append((np.matmul, _drop_group(matrix, rows, columns)))
+        target = p.y[image] if exact or not bordered else total
+        if not exact:
+            actions.append((np.copyto, (target, bias)))
+        for number, tap in enumerate(taps):
+            place = target[
+                (
+                    slice(None),
+                    *(
+                        slice(t * d, t * d + (n - 1) * s + 1, s)
+                        for t, d, n, s in zip(tap, geometry.dilations, size, geometry.strides)
+                    ),
+                )
+            ]
+            actions.append((np.add, (planes[:, number], bias if exact else place, place)))
+        if not exact and bordered:
+            cut = tuple(slice(b, b + d) for d, (b, _) in zip(p.y.shape[2:], geometry.pads))
+            actions.append((np.copyto, (p.y[image], target[(slice(None), *cut)])))
+    return sequence(actions)
