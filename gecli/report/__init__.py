@@ -1,0 +1,1 @@
+"""What people and programs read: summaries, tables, JSON documents. rich lives here."""

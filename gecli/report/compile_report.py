@@ -1,0 +1,208 @@
+"""The summary and the JSON document of `gecli compile` (cli.md 1.10)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import Any
+
+from gecli import __version__
+from gecli.compiler.result import CacheUse, CompileReport, ModelResult
+from gecli.errors import Diagnostic
+from gecli.report.sizes import dtype_text, shape_text, size_text, time_text
+
+SHOWN_VARIABLES = 3  # format changes named on the summary line; the JSON report has all of them
+SCHEMA = "gecli.compile/1"
+
+
+def summary_lines(result: ModelResult) -> list[str]:
+    """The block a person reads after one model."""
+    lines = [
+        f"compiled  {result.source} -> {result.output.path}  "
+        f"({size_text(result.output.size_bytes)}, {time_text(result.elapsed_ms)})"
+    ]
+    if result.up_to_date:
+        return [f"up to date  {result.output.path}"]
+    lines += _tensor_lines("inputs", [(r["name"], r["dtype"], r["format"], r["shape"]) for r in result.inputs])
+    lines += _tensor_lines("outputs", [(r["name"], r["dtype"], r["format"], r["shape"]) for r in result.outputs])
+    if result.variables:
+        lines.append(_variables_line(result))
+    if result.is_dynamic:
+        lines.append("memory    laid out at run time: shapes are dynamic")
+        lines += _dynamic_lines(result)
+    else:
+        lines.append(_memory_line(result))
+    if result.cache.state != "off":
+        lines.append(_cache_line(result.cache))
+    lines += [f"note      {note}" for note in result.notes]
+    return lines
+
+
+def _tensor_lines(label: str, rows: list[tuple[str, str, str, list[int]]]) -> list[str]:
+    width = max((len(row[0]) for row in rows), default=0)
+    return [
+        f"{label if not i else '':9} {name:{width}}  {dtype_text(dtype):8} {fmt:7} {shape_text(shape)}".rstrip()
+        for i, (name, dtype, fmt, shape) in enumerate(rows)
+    ]
+
+
+def _variables_line(result: ModelResult) -> str:
+    changed = [row for row in result.variables if row["road"]]
+    shown = ", ".join(f"{row['name']} {row['declared_format']}->{row['format']}" for row in changed[:SHOWN_VARIABLES])
+    more = f" and {len(changed) - SHOWN_VARIABLES} more" if len(changed) > SHOWN_VARIABLES else ""
+    changes = f" ({len(changed)} format change{'s' if len(changed) != 1 else ''}: {shown}{more})" if changed else ""
+    memory = result.memory
+    return (
+        f"variables {len(result.variables)}{changes}   base {memory['variable_base']:#x}, "
+        f"{size_text(memory['variable_bytes'])}"
+    )
+
+
+def _memory_line(result: ModelResult) -> str:
+    memory = result.memory
+    gap = memory["reusable_bytes"] - memory["lower_bound_bytes"]
+    bound = (
+        "at its lower bound" if not gap else f"{100 * gap / max(memory['lower_bound_bytes'], 1):.1f}% over its bound"
+    )
+    return (
+        f"memory    features {size_text(memory['feature_bytes'])} ({bound})   "
+        f"weights {size_text(memory['weight_bytes'])}   variables {size_text(memory['variable_bytes'])}   "
+        f"streams {memory['streams']}  events {memory['events']}"
+    )
+
+
+def _dynamic_lines(result: ModelResult) -> list[str]:
+    open_inputs = [row for row in result.inputs if any(dim < 0 for dim in row["shape"])]
+    if not open_inputs:
+        return []
+    shown = ";".join(
+        f"{row['name']}:{','.join('N' if dim < 0 else str(dim) for dim in row['shape'])}" for row in open_inputs
+    )
+    return [f'dynamic   give sizes for a static plan: --input-shape "{shown}"']
+
+
+def _cache_line(cache: CacheUse) -> str:
+    key = f"  key {cache.key}{f' ({cache.key_origin})' if cache.key_origin else ''}"
+    if cache.state == "hit":
+        saved = f", saved {cache.seconds_saved:.2f} s" if cache.seconds_saved else ""
+        return f"cache     hit {cache.entry} via {cache.via}{saved}{key}"
+    if cache.state == "debug":
+        return (
+            f"cache     debug: would {'hit ' + cache.entry if cache.would_hit else 'miss: ' + str(cache.reason)}{key}"
+        )
+    stored = f" -> stored {cache.entry}" if cache.stored else " -> not stored"
+    return f"cache     {cache.state} ({cache.reason or 'no reason'}){stored}{key}"
+
+
+def plain_lines(result: ModelResult) -> list[str]:
+    """The same facts as `key=value` records, one a line, sizes in bytes."""
+    memory = result.memory
+    lines = [
+        f"source={result.source}",
+        f"output={result.output.path}",
+        f"size={result.output.size_bytes}",
+        f"front_end={result.front_end}",
+    ]
+    for label, rows in (("input", result.inputs), ("output", result.outputs)):
+        lines += [
+            f"{label}.{i}={row['name']} {row['dtype']} {row['format']} {shape_text(row['shape'])}"
+            for i, row in enumerate(rows)
+        ]
+    lines += [
+        f"variable={row['name']} {row['dtype']} {row['declared_format']}->{row['format']} "
+        f"{shape_text(row['shape'])} address={row['logical_address']:#x} size={row['size_bytes']}"
+        for row in result.variables
+    ]
+    lines += [f"{key}={memory[key]}" for key in sorted(memory) if key != "order"]
+    lines.append(f"dynamic={'yes' if result.is_dynamic else 'no'}")
+    cache = result.cache
+    if cache.state != "off":
+        lines.append(
+            f"cache={cache.state} reason={cache.reason or '-'} key={cache.key or '-'} entry={cache.entry or '-'}"
+        )
+    lines += [f"note={note}" for note in result.notes]
+    return lines
+
+
+def compile_document(
+    report: CompileReport | None, errors: Iterable[Diagnostic] = (), *, with_times: bool = True
+) -> dict[str, Any]:
+    """The `gecli.compile/1` document; written also when the compile failed."""
+    errors = list(errors)
+    return {
+        "schema": SCHEMA,
+        "gecli_version": __version__,
+        "ok": not errors,
+        "soc": report.soc if report else None,
+        "models": [_model_json(result, with_times) for result in report.models] if report else [],
+        "errors": [diagnostic.as_json() for diagnostic in errors],
+    }
+
+
+def _model_json(result: ModelResult, with_times: bool) -> dict[str, Any]:
+    cache = result.cache
+    document: dict[str, Any] = {
+        "source": result.source,
+        "front_end": result.front_end,
+        "output": result.output.path,
+        "size": result.output.size_bytes,
+        "sha256": result.output.sha256 or None,
+        "inputs": result.inputs,
+        "outputs": result.outputs,
+        "options": result.options,
+        "session": result.session,
+        "rdcpkt": None
+        if result.rdcpkt is None
+        else {"path": result.rdcpkt.path, "size": result.rdcpkt.size_bytes, "sha256": result.rdcpkt.sha256 or None},
+        "variables": result.variables,
+        "memory": result.memory,
+        "dynamic": result.is_dynamic,
+        "nodes": result.node_count,
+        "compile_count": result.compile_count,
+        "up_to_date": result.up_to_date,
+        "stages": _stages_json(result, with_times),
+        "cache": {
+            "state": cache.state,
+            "key": cache.key or None,
+            "entry": cache.entry or None,
+            "via": cache.via,
+            "reason": cache.reason,
+            "stored": cache.stored,
+            **({"would_hit": cache.would_hit} if cache.would_hit is not None else {}),
+        },
+        "external_weights": [],
+        "warnings": [diagnostic.as_json() for diagnostic in result.warnings],
+        "errors": [],
+        "notes": result.notes,
+    }
+    if with_times:
+        document["ms"] = round(result.elapsed_ms, 3)
+    return document
+
+
+def _stages_json(result: ModelResult, with_times: bool) -> list[dict[str, Any]]:
+    stages: list[dict[str, Any]] = []
+    for record in result.passes:
+        if not stages or stages[-1]["name"] != record.stage.value:
+            stages.append({"name": record.stage.value, "nodes_before": record.nodes_before, "passes": [], "ms": 0.0})
+        stage = stages[-1]
+        milliseconds = record.elapsed_ns / 1e6
+        entry: dict[str, Any] = {
+            "name": record.name,
+            "changed": bool(record.counts) and any(record.counts.values()),
+            "edits": record.counts,
+        }
+        if with_times:
+            entry["ms"] = round(milliseconds, 3)
+        stage["passes"].append(entry)
+        stage["nodes_after"] = record.nodes_after
+        stage["ms"] = round(stage["ms"] + milliseconds, 3)
+    if not with_times:
+        for stage in stages:
+            del stage["ms"]
+    return stages
+
+
+def times_wanted(environ: dict[str, str] | os._Environ[str] = os.environ) -> bool:
+    """Reports under SOURCE_DATE_EPOCH hold no times."""
+    return not environ.get("SOURCE_DATE_EPOCH")

@@ -1,0 +1,148 @@
+"""Variables in files: `--save-vars` and `--load-vars` (runtime.md 5.7).
+
+An npz with one array a variable, in the user's format, and a member `__meta__` (JSON) that names types, formats and
+digests. Loading checks every entry before the first variable changes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from io import BytesIO
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gecli.artifacts.publish import publish_bytes
+from gecli.errors import Diagnostic, InputError, RuntimeFault
+from gecli.ir.dtype import DataType
+from gecli.runtime.inputs import read_npz
+from gecli.runtime.variable_store import VariableStore
+
+Array = NDArray[Any]
+META = "__meta__"
+VERSION = 1
+
+
+def save_variables(store: VariableStore, path: str, *, raw: bool = False) -> list[str]:
+    """Write every variable with a value; returns their names. Raises RuntimeFault for a road without a way back."""
+    arrays: dict[str, Array] = {}
+    entries: dict[str, Any] = {}
+    for name in store.names():
+        variable = store[name]
+        if not variable.is_initialised or variable.current is None:
+            continue
+        form = variable.current
+        desc = form.desc if raw else form.user_desc
+        array = np.ascontiguousarray(store.value(name, raw=raw))
+        arrays[name] = portable(array)
+        entries[name] = {
+            "dtype": desc.dtype.serial,
+            "format": desc.format.name,
+            "shape": list(desc.shape),
+            "stored_format": form.desc.format.name,
+            "stored_shape": list(form.desc.shape),
+            "raw": raw,
+            "sha256": hashlib.sha256(arrays[name].tobytes()).hexdigest(),
+        }
+    meta = json.dumps({"version": VERSION, "entries": entries}, sort_keys=True).encode()
+    arrays[META] = np.frombuffer(meta, dtype=np.uint8)
+    publish_bytes(path, npz_bytes(arrays))
+    return sorted(entries)
+
+
+def load_variables(store: VariableStore, path: str) -> tuple[list[str], list[Diagnostic]]:
+    """Set the variables that the file and the session have in common; returns their names and warnings.
+
+    Raises InputError for a damaged file and RuntimeFault for a value that does not fit; then nothing has changed.
+    """
+    arrays = read_npz(path, path)
+    meta = _meta(arrays.pop(META, None), path)
+    warnings: list[Diagnostic] = []
+    values: dict[str, Array] = {}
+    for name, array in sorted(arrays.items()):
+        entry = meta.get(name, {})
+        digest = entry.get("sha256")
+        if digest is not None and hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest() != digest:
+            raise InputError("E13005", f"{path}: the data of variable {name!r} are damaged", file=path, node=name)
+        if name not in store:
+            warnings.append(
+                Diagnostic("G4010", f"{path} holds {name!r}, which no loaded model has", severity="warning", file=path)
+            )
+            continue
+        values[name] = _checked(store, name, array, entry, path)
+    for name, array in values.items():
+        store.set_value(name, array, by=f"--load-vars {path}")
+    return sorted(values), warnings
+
+
+def set_variable(store: VariableStore, name: str, array: Array, source: str) -> None:
+    """Set one variable from an array in the user's format. Raises RuntimeFault."""
+    store.set_value(name, _checked(store, name, array, {}, source), by=source)
+
+
+def _checked(store: VariableStore, name: str, array: Array, entry: dict[str, Any], path: str) -> Array:
+    form = store[name].current
+    assert form is not None
+    if entry.get("raw"):
+        raise RuntimeFault(
+            "G4011",
+            f"{path} holds variable {name!r} as stored, not in its declared format",
+            do="save it without --raw-format",
+            kind="RT_INIT_VALUE_MISMATCH",
+            file=path,
+        )
+    user = form.user_desc
+    array = from_portable(array, user.dtype)
+    if tuple(array.shape) != user.shape or array.dtype != user.dtype.numpy:
+        raise RuntimeFault(
+            "G4011",
+            f"the value for variable {name!r} in {path} does not fit",
+            why=f"expected {user}, got {array.dtype.name} {list(array.shape)}",
+            kind="RT_INIT_VALUE_MISMATCH",
+            file=path,
+            expected=list(user.shape),
+            actual=list(array.shape),
+        )
+    return array
+
+
+def _meta(member: Array | None, path: str) -> dict[str, Any]:
+    if member is None:
+        return {}
+    try:
+        document = json.loads(member.astype(np.uint8).tobytes())
+        entries: dict[str, Any] = document["entries"]
+    except (ValueError, KeyError, TypeError) as err:
+        raise InputError("E13005", f"{path}: its {META} member is damaged", why=str(err), file=path) from err
+    return entries
+
+
+def portable(array: Array) -> Array:
+    """The array in a type that numpy itself can load: types of ml_dtypes as unsigned integers of their width."""
+    if array.dtype.kind != "V" and array.dtype.isbuiltin == 1:
+        return array
+    return array.view(np.dtype(f"u{array.dtype.itemsize}"))
+
+
+def from_portable(array: Array, dtype: DataType) -> Array:
+    """The inverse of `portable` for a known type; other arrays come back unchanged."""
+    want = dtype.numpy
+    if array.dtype != want and want.isbuiltin != 1 and array.dtype == np.dtype(f"u{want.itemsize}"):
+        return array.view(want)
+    return array
+
+
+def npz_bytes(arrays: dict[str, Array], order: Iterable[str] | None = None) -> bytes:
+    """An uncompressed npz; deterministic, because its members carry no time."""
+    import zipfile
+
+    buffer = BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
+        for name in order or arrays:
+            member = zipfile.ZipInfo(f"{name}.npy", date_time=(1980, 1, 1, 0, 0, 0))
+            with archive.open(member, "w", force_zip64=True) as stream:
+                np.lib.format.write_array(stream, np.asanyarray(arrays[name]), allow_pickle=False)
+    return buffer.getvalue()
