@@ -1,0 +1,1 @@
+"""The simulated AI-Core engine: which formats and data types an operator runs in, and the conversions between them."""
