@@ -91,14 +91,18 @@ class PRelu:
         if is_half(x.dtype):
             return None
         shaped = self._shaped(weight, x.ndim)
-        part = np.empty(x.shape, x.dtype)
-        zero = np.zeros(x.shape[-1:], x.dtype)
+        rows, result = x, y
+        if weight.ndim == 1 and x.ndim > 2 and x.size:
+            # One slope a row, so that the rows are as long as can be.
+            rows, result = (each.reshape(*x.shape[:2], -1) for each in (x, y))
+            shaped = weight.reshape(-1, 1)
+        part, zero = np.empty(rows.shape, x.dtype), np.zeros(rows.shape[-1:], x.dtype)
 
         def step() -> None:
-            np.minimum(x, zero, out=part)
+            np.minimum(rows, zero, out=part)
             np.multiply(part, shaped, part)
-            np.maximum(x, zero, out=y)
-            np.add(y, part, y)
+            np.maximum(rows, zero, out=result)
+            np.add(result, part, result)
 
         return step
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from gecli.ir.op_desc import Port
 from gecli.ir.tensor_desc import TensorDesc
+from gecli.ops.blocked import by_pieces
 from gecli.ops.inference import broadcast, broadcast_descs, plain
 from gecli.ops.numeric import Array, Step, in_float32, is_half
 from gecli.ops.onnx_import import Builder, OnnxNode, importer
@@ -54,18 +55,18 @@ class Mul(BinaryUfunc):
 
 
 class Extremum(BinaryUfunc):
-    """Base of Maximum and Minimum: NaN wins; a number on one side becomes a row, which numpy computes 4x faster."""
+    """Base of Maximum and Minimum: NaN wins; a constant number becomes a vector, which numpy computes 4x faster."""
 
     def bind(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> Step | None:
         (x1, x2), (y,) = inputs, outputs
         if is_half(x1.dtype) or x1.dtype != x2.dtype:
             return None
-        ufunc, row = self.ufunc, y.shape[-1:]
+        ufunc = self.ufunc
         constant: frozenset[int] = getattr(self, "constant_inputs", frozenset())
-        if x1.size == 1 and 0 in constant:
-            x1 = np.full(row, x1.reshape(()))
-        if x2.size == 1 and 1 in constant:
-            x2 = np.full(row, x2.reshape(()))
+        for slot, number, other in ((1, x2, x1), (0, x1, x2)):
+            if slot in constant and number.size == 1 and other.shape == y.shape:
+                value = (number.reshape(()).item(),)
+                return by_pieces(lambda x, y, limit: ufunc(x, limit, out=y), other, y, filled=value)
         return lambda: ufunc(x1, x2, out=y)
 
 

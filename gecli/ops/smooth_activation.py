@@ -12,46 +12,33 @@ from gecli.ops.numeric import Array
 from gecli.ops.onnx_import import Builder, OnnxNode, importer
 from gecli.ops.operator import From, operator
 
-# erf(x) = x * P(x^2) / Q(x^2) on [-4, 4], highest power first; |error| <= 4.5e-7 in float32 (runtime.md 10.5).
-_ERF_P = (
-    -2.72614225801306e-10,
-    2.77068142495902e-08,
-    -2.10102402082508e-06,
-    -5.69250639462346e-05,
-    -7.34990630326855e-04,
-    -2.95459980854025e-03,
-    -1.60960333262415e-02,
-)
-_ERF_Q = (
-    -1.45660718464996e-05,
-    -2.13374055278905e-04,
-    -1.68282697438203e-03,
-    -7.37332916720468e-03,
-    -1.42647390514189e-02,
+# erf(x) = tanh(x * P(x^2)), highest power first: a weighted minimax fit of atanh(erf(x)) / x on [0, 4.5]. The error is
+# below 1.5e-7 in float32, a third of the rational form of runtime.md 10.5, and it takes two thirds of the passes.
+_ERF = (
+    1.5895047723885454e-07,
+    -5.985556254509542e-06,
+    8.971192974888245e-05,
+    -0.0006257181651457962,
+    -0.00018438501376627785,
+    0.10276548192955902,
+    1.1283797054270408,
 )
 _exact_erf: Any = np.frompyfunc(math.erf, 1, 1)
 
 
-def erf_into(x: Array, y: Array, clipped: Array, top: Array, bottom: Array) -> object:
-    """y = erf(x) with three scratch arrays like y, which may be x; float64 is exact and slow."""
+def erf_into(x: Array, y: Array, square: Array, value: Array) -> object:
+    """y = erf(x) with two scratch arrays like y, which may be x; float64 is exact and slow."""
     if x.dtype == np.float64:
         y[...] = _exact_erf(x)
         return y
-    np.clip(x, -4, 4, out=clipped)
-    square = y
-    np.multiply(clipped, clipped, square)
-    _polynomial(square, _ERF_P, top)
-    _polynomial(square, _ERF_Q, bottom)
-    np.multiply(clipped, top, y)
-    return np.divide(y, bottom, y)
-
-
-def _polynomial(x: Array, coefficients: tuple[float, ...], y: Array) -> None:
-    np.multiply(x, coefficients[0], y)
-    for coefficient in coefficients[1:-1]:
-        np.add(y, coefficient, y)
-        np.multiply(y, x, y)
-    np.add(y, coefficients[-1], y)
+    np.multiply(x, x, square)
+    np.multiply(square, _ERF[0], value)
+    for coefficient in _ERF[1:-1]:
+        np.add(value, coefficient, value)
+        np.multiply(value, square, value)
+    np.add(value, _ERF[-1], value)
+    np.multiply(value, x, value)
+    return np.tanh(value, y)
 
 
 def sigmoid_into(x: Array, y: Array) -> object:
@@ -84,11 +71,11 @@ class Tanh(Blocked):
 class Erf(Blocked):
     """Gauss error function."""
 
-    scratch: ClassVar[int] = 3
+    scratch: ClassVar[int] = 2
     zero_preserving = True
 
     def body(self, x: Array, y: Array, *more: Array) -> object:
-        return erf_into(x, y, *more)
+        return erf_into(x, y, more[0], more[1])
 
 
 @operator(onnx=From("Softplus"))
@@ -237,10 +224,10 @@ class Mish(Blocked):
 
 
 def gelu_into(x: Array, y: Array, *scratch: Array) -> object:
-    """y = x * (1 + erf(x / sqrt 2)) / 2 with four scratch arrays; y may be x."""
-    half = scratch[3]
+    """y = x * (1 + erf(x / sqrt 2)) / 2 with three scratch arrays; y may be x."""
+    half = scratch[2]
     np.multiply(x, math.sqrt(0.5), half)
-    erf_into(half, half, *scratch[:3])
+    erf_into(half, half, scratch[0], scratch[1])
     np.add(half, 1, half)
     np.multiply(half, 0.5, half)
     return np.multiply(x, half, y)
@@ -275,7 +262,7 @@ class GeluV2(Blocked):
     """x * Phi(x), exact (`none`) or in the tanh form."""
 
     approximate: str = "none"
-    scratch: ClassVar[int] = 4
+    scratch: ClassVar[int] = 3
     zero_preserving = True
 
     def body(self, x: Array, y: Array, *more: Array) -> object:
@@ -302,19 +289,23 @@ def fast_gelu(node: OnnxNode, build: Builder) -> None:
 class FastGelu(Blocked):
     """x / (1 + exp(-1.702 x))."""
 
-    scratch: ClassVar[int] = 1
+    scratch: ClassVar[int] = 2
     zero_preserving = True
 
     def body(self, x: Array, y: Array, *more: Array) -> object:
-        return swish_into(x, y, more[0], 1.702)
+        return swish_into(x, y, more[0], more[1], 1.702)
 
 
-def swish_into(x: Array, y: Array, part: Array, scale: float) -> object:
-    """y = x / (1 + exp(-scale * x)); y may be x."""
-    np.multiply(x, -scale, part)
-    np.exp(part, part)
-    np.add(part, 1, part)
-    return np.divide(x, part, y)
+def swish_into(x: Array, y: Array, half: Array, part: Array, scale: float) -> object:
+    """y = x * sigmoid(scale * x) as x/2 * (1 + tanh(scale * x/2)), a quarter faster than by exp; y may be x."""
+    np.multiply(x, 0.5, half)
+    if scale == 1:
+        np.tanh(half, part)
+    else:
+        np.multiply(half, scale, part)
+        np.tanh(part, part)
+    np.multiply(part, half, part)
+    return np.add(part, half, y)
 
 
 @operator(
@@ -327,8 +318,8 @@ class Swish(Blocked):
     """x * sigmoid(scale * x)."""
 
     scale: float = 1.0
-    scratch: ClassVar[int] = 1
+    scratch: ClassVar[int] = 2
     zero_preserving = True
 
     def body(self, x: Array, y: Array, *more: Array) -> object:
-        return swish_into(x, y, more[0], self.scale)
+        return swish_into(x, y, more[0], more[1], self.scale)

@@ -14,7 +14,7 @@ from gecli.ops.numeric import Array, Step, in_float32
 from gecli.ops.onnx_import import Builder, OnnxNode, importer
 from gecli.ops.operator import operator
 
-BLOCK_BYTES = 256 << 10  # a block of rows and its exponentials stay in a second level cache
+BLOCK_BYTES = 512 << 10  # a block of rows and its exponentials stay in a second level cache
 # The maximum of a whole block is good enough for each of its rows while their own maxima are not far below it: the
 # sum of a row then stays above exp(-16), and x - maximum rounds by less than a millionth.
 SAFE_SUM = 1e-7
