@@ -382,7 +382,7 @@ def _made(tensor: Tensor, options: InputOptions) -> Array:
             "G4001",
             f"the shape of input {tensor.name!r} is not known",
             why=f"it is {tensor.desc}",
-            do=f"--shape {tensor.name}:{','.join('1' if dim < 0 else str(dim) for dim in shape)} or -i {tensor.name}=FILE.npy",
+            do=f"--shape {tensor.name}:{','.join('1' if d < 0 else str(d) for d in shape)}",
             kind="RT_SHAPE_RANGE",
         )
     target = tensor.dtype.numpy

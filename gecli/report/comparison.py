@@ -1,0 +1,175 @@
+"""Comparing outputs with expected ones (cli.md 3.6)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gecli.errors import InputError, InvalidOption
+from gecli.runtime.inputs import read_npy, read_npz
+
+Array = NDArray[Any]
+DEFAULT_TOLERANCE = (1e-3, 1e-5)  # relative, absolute
+HALF_TOLERANCE = (1e-2, 1e-3)
+
+
+@dataclass(frozen=True, slots=True)
+class Tolerances:
+    """Relative and absolute tolerance, for all outputs (key "") or by name; None means the type's default."""
+
+    rtol: Mapping[str, float] = field(default_factory=dict)
+    atol: Mapping[str, float] = field(default_factory=dict)
+    stat: str = "all"
+    nan_differs: bool = False
+
+    def of(self, name: str, a: Array, b: Array) -> tuple[float, float]:
+        if a.dtype.kind in "iub" and b.dtype.kind in "iub":
+            default = (0.0, 0.0)
+        else:
+            default = HALF_TOLERANCE if 2 in (a.dtype.itemsize, b.dtype.itemsize) else DEFAULT_TOLERANCE
+        rtol = self.rtol.get(name, self.rtol.get("", default[0]))
+        atol = self.atol.get(name, self.atol.get("", default[1]))
+        return rtol, atol
+
+
+@dataclass(slots=True)
+class Difference:
+    """How one output compares."""
+
+    name: str
+    equal: bool
+    why: str = ""
+    max_abs: float = 0.0
+    max_rel: float = 0.0
+    mean_rel: float = 0.0
+    cosine: float | None = None
+    worst: tuple[int, ...] = ()
+    bad: int = 0
+    count: int = 0
+    rtol: float = 0.0
+    atol: float = 0.0
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "equal": self.equal,
+            "why": self.why or None,
+            "max_abs": self.max_abs,
+            "max_rel": self.max_rel,
+            "mean_rel": self.mean_rel,
+            "cosine": self.cosine,
+            "worst": list(self.worst),
+            "bad": self.bad,
+            "count": self.count,
+            "rtol": self.rtol,
+            "atol": self.atol,
+        }
+
+
+def read_golden(path: str) -> dict[str, Array]:
+    """Expected outputs by name: an npz, a directory of npy files, or one npy file.
+
+    Raises InputError for unreadable files and InvalidOption for kinds that cannot be compared with.
+    """
+    if os.path.isdir(path):
+        files = sorted(Path(path).glob("*.npy"))
+        if not files:
+            raise InputError("E13000", f"{path} holds no .npy file", file=path)
+        return {file.stem: read_npy(str(file)) for file in files}
+    if not os.path.exists(path):
+        raise InputError("E13001", f"cannot open {path}", why="No such file or directory", file=path)
+    if path.endswith(".npz"):
+        return read_npz(path, path)
+    if path.endswith(".npy"):
+        return {"": read_npy(path)}
+    raise InvalidOption(
+        "E10001",
+        f"--compare cannot read {path}",
+        option="--compare",
+        why="expected .npz, .npy or a directory of .npy files",
+        do="run the other model with -o GOLDEN.npz first, then --compare GOLDEN.npz",
+    )
+
+
+def compare_outputs(
+    outputs: Mapping[str, Array], golden: Mapping[str, Array], tolerances: Tolerances
+) -> list[Difference]:
+    """One row for each output; missing and extra names are differences.
+
+    Names that have nothing in common are matched by position when the counts agree.
+    """
+    if not set(outputs) & set(golden) and len(outputs) == len(golden):
+        golden = dict(zip(outputs, golden.values()))
+    rows = []
+    for name in [*outputs, *(name for name in golden if name not in outputs)]:
+        if name not in golden:
+            rows.append(Difference(name, False, "there is no expected value"))
+        elif name not in outputs:
+            rows.append(Difference(name, False, "the model has no such output"))
+        else:
+            rows.append(_compare(name, outputs[name], golden[name], tolerances))
+    return rows
+
+
+def _compare(name: str, a: Array, b: Array, tolerances: Tolerances) -> Difference:
+    rtol, atol = tolerances.of(name, a, b)
+    if a.shape != b.shape:
+        return Difference(name, False, f"shape {list(a.shape)} instead of {list(b.shape)}", rtol=rtol, atol=atol)
+    if not a.size:
+        return Difference(name, True, rtol=rtol, atol=atol)
+    x, y = _wide(a), _wide(b)
+    both_nan = np.isnan(x) & np.isnan(y) if x.dtype.kind in "fc" else np.zeros(x.shape, bool)
+    with np.errstate(all="ignore"):
+        error = np.where(x == y, 0.0, np.abs(x - y))
+        if not tolerances.nan_differs:
+            error = np.where(both_nan, 0.0, error)
+        error = np.where(np.isnan(error), np.inf, error)
+        magnitude = np.abs(y)
+        relative = np.where(error == 0, 0.0, error / np.where(magnitude == 0, np.inf, magnitude))
+        bad = ~(error <= atol + rtol * magnitude)
+        cosine = _cosine(x, y)
+    worst = np.unravel_index(int(np.argmax(error)), error.shape)
+    return Difference(
+        name,
+        _passes(bad, error, magnitude, rtol, atol, tolerances.stat),
+        max_abs=float(error.max()),
+        max_rel=float(relative.max()),
+        mean_rel=float(relative.mean()),
+        cosine=cosine,
+        worst=tuple(int(i) for i in worst),
+        bad=int(bad.sum()),
+        count=int(bad.size),
+        rtol=rtol,
+        atol=atol,
+    )
+
+
+def _passes(bad: Array, error: Array, magnitude: Array, rtol: float, atol: float, stat: str) -> bool:
+    if stat == "all":
+        return not bad.any()
+    how, _, quantile = stat.partition(":")
+    pick = {"max": np.max, "mean": np.mean, "median": np.median}.get(how)
+    if pick is None:
+        level = float(quantile)
+        return bool(np.quantile(error, level) <= atol + rtol * np.quantile(magnitude, level))
+    return bool(pick(error) <= atol + rtol * pick(magnitude))
+
+
+def _wide(array: Array) -> Array:
+    if array.dtype.kind in "iub":
+        return array.astype(np.float64) if array.dtype.itemsize < 8 else array.astype(np.longdouble)
+    return array if array.dtype.kind == "c" else array.astype(np.float64)
+
+
+def _cosine(x: Array, y: Array) -> float | None:
+    if x.dtype.kind == "c":
+        return None
+    length = float(np.linalg.norm(x) * np.linalg.norm(y))
+    value = float(np.sum(x * y)) / length if length else None
+    return value if value is None or np.isfinite(value) else None

@@ -1,0 +1,199 @@
+"""The summary and the JSON document of `gecli run` (cli.md 3.4, 3.5, 3.8)."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gecli.report.comparison import Difference
+from gecli.report.sizes import shape_text
+from gecli.runtime.runner import NodeTime, Outcome, statistics
+from gecli.runtime.variable_store import VariableStore
+
+Array = NDArray[Any]
+SCHEMA = "gecli.run/1"
+FIRST_VALUES = 6
+HEADING = "simulation on this host - not device time"
+
+
+def tensor_statistics(array: Array) -> dict[str, Any]:
+    """dtype, shape, min, max, mean, std, counts of NaN and infinity, digest prefix and first values."""
+    facts: dict[str, Any] = {
+        "dtype": array.dtype.name,
+        "shape": list(array.shape),
+        "sha256": hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest(),
+        "first": [_plain(value) for value in array.reshape(-1)[:FIRST_VALUES]],
+    }
+    if array.size and array.dtype.kind in "biufV":
+        wide = array.astype(np.float64)
+        finite = wide[np.isfinite(wide)]
+        facts |= {
+            "min": float(finite.min()) if finite.size else None,
+            "max": float(finite.max()) if finite.size else None,
+            "mean": float(finite.mean()) if finite.size else None,
+            "std": float(finite.std()) if finite.size else None,
+            "nan": int(np.isnan(wide).sum()),
+            "inf": int(np.isinf(wide).sum()),
+        }
+    return facts
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, (np.bool_, bool)):
+        return bool(value)
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        return str(value)
+    if not np.isfinite(number):
+        return str(number)
+    return int(value) if np.issubdtype(np.asarray(value).dtype, np.integer) else number
+
+
+def output_lines(name: str, array: Array) -> str:
+    """One line about an output."""
+    facts = tensor_statistics(array)
+    first = " ".join(_short(value) for value in facts["first"])
+    parts = [f"{name}  {facts['dtype']} {shape_text(facts['shape'])}"]
+    if "min" in facts and facts["min"] is not None:
+        parts.append(f"min {facts['min']:.6g} max {facts['max']:.6g} mean {facts['mean']:.6g} std {facts['std']:.6g}")
+    if facts.get("nan") or facts.get("inf"):
+        parts.append(f"nan {facts['nan']} inf {facts['inf']}")
+    parts.append(f"sha256 {facts['sha256'][:12]}  [{first}{' ...' if array.size > FIRST_VALUES else ''}]")
+    return "  ".join(parts)
+
+
+def _short(value: Any) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def timing_lines(outcome: Outcome) -> list[str]:
+    """The table of times in milliseconds."""
+    stats = statistics(outcome.times)
+    if not stats:
+        return []
+    columns = ("min", "mean", "median", "p90", "p95", "p99", "max", "std")
+    lines = [f"{HEADING}; {stats['runs']} run{'s' if stats['runs'] != 1 else ''}, ms"]
+    lines.append(f"{'':8}" + "".join(f"{column:>10}" for column in columns))
+    for phase, row in stats["phases"].items():
+        cells = ("n/a" if row[column] is None else f"{row[column]:.3f}" for column in columns)
+        lines.append(f"{phase:8}" + "".join(f"{cell:>10}" for cell in cells))
+    if stats["throughput"]:
+        lines.append(f"{stats['throughput']:.2f} runs a second; loaded in {outcome.model.load_ns / 1e6:.1f} ms")
+    return lines
+
+
+def profile_rows(per_node: dict[str, NodeTime], by: str) -> list[dict[str, Any]]:
+    """Time by node, by type, or in one row for the stream; the most expensive first."""
+    groups: dict[str, dict[str, Any]] = {}
+    total = sum(row.total_ns for row in per_node.values()) or 1
+    for row in per_node.values():
+        key = {"op": row.name, "type": row.type}.get(by, "stream 0")
+        group = groups.setdefault(
+            key, {"name": key, "type": row.type if by == "op" else "", "nodes": 0, "count": row.count, "total_ms": 0.0}
+        )
+        group["nodes"] += 1
+        group["total_ms"] += row.total_ns / 1e6
+    rows = sorted(groups.values(), key=lambda group: (-group["total_ms"], group["name"]))
+    for group in rows:
+        group["mean_ms"] = group["total_ms"] / max(group["count"], 1)
+        group["share"] = group["total_ms"] * 1e6 / total
+    return rows
+
+
+def profile_lines(per_node: dict[str, NodeTime], by: str) -> list[str]:
+    rows = profile_rows(per_node, by)
+    width = max((len(row["name"]) for row in rows), default=4)
+    lines = [f"{HEADING}", f"{'':{width}}  {'nodes':>6} {'mean ms':>10} {'share':>7}"]
+    lines += [
+        f"{row['name']:{width}}  {row['nodes']:>6} {row['mean_ms']:>10.3f} {100 * row['share']:>6.1f}%" for row in rows
+    ]
+    return lines
+
+
+def comparison_lines(rows: Iterable[Difference]) -> list[str]:
+    lines = []
+    for row in rows:
+        state = "equal  " if row.equal else "differs"
+        if row.why:
+            lines.append(f"{state}  {row.name}  {row.why}")
+            continue
+        cosine = "" if row.cosine is None else f"  cosine {row.cosine:.9f}"
+        lines.append(
+            f"{state}  {row.name}  max abs {row.max_abs:.3g}  max rel {row.max_rel:.3g}  mean rel {row.mean_rel:.3g}"
+            f"{cosine}  worst at {list(row.worst)}"
+            f"  {row.bad} of {row.count} outside rtol {row.rtol:g} atol {row.atol:g}"
+        )
+    return lines
+
+
+def run_document(
+    outcomes: Sequence[Outcome],
+    requests: Sequence[Sequence[dict[str, Array]]],
+    store: VariableStore | None,
+    *,
+    seed: int,
+    files: dict[str, str],
+    differences: Sequence[Difference] | None = None,
+    profile_by: str = "type",
+) -> dict[str, Any]:
+    """The `gecli.run/1` document."""
+    return {
+        "schema": SCHEMA,
+        "simulated": True,
+        "seed": seed,
+        "models": [_model_json(outcome, profile_by) for outcome in outcomes],
+        "requests": [
+            {
+                "model": outcome.model.name,
+                "inputs": [{"name": name, **tensor_statistics(array)} for name, array in feeds.items()],
+                "outputs": [
+                    {
+                        "name": name,
+                        **tensor_statistics(array),
+                        "file": files.get(f"{outcome.model.name}/{index}/{name}"),
+                    }
+                    for name, array in outcome.outputs[index].items()
+                ],
+            }
+            for outcome, each in zip(outcomes, requests)
+            for index, feeds in enumerate(each)
+        ],
+        "variables": {} if store is None else {name: _variable_json(store, name) for name in store.names()},
+        "compare": None if differences is None else [row.as_json() for row in differences],
+    }
+
+
+def _model_json(outcome: Outcome, profile_by: str) -> dict[str, Any]:
+    model = outcome.model
+    return {
+        "name": model.name,
+        "path": model.path,
+        "inputs": [tensor.as_json() for tensor in model.inputs],
+        "outputs": [tensor.as_json() for tensor in model.outputs],
+        "dynamic": model.program is None,
+        "memory_bytes": model.memory_bytes,
+        "weight_bytes": model.weight_bytes,
+        "load_ms": model.load_ns / 1e6,
+        "stats": statistics(outcome.times),
+        "profile": None if outcome.per_node is None else profile_rows(outcome.per_node, profile_by),
+    }
+
+
+def _variable_json(store: VariableStore, name: str) -> dict[str, Any]:
+    variable = store[name]
+    form = variable.current
+    assert form is not None
+    return {
+        "logical": f"{form.logical_address:#x}",
+        "dtype": form.desc.dtype.serial,
+        "format": form.desc.format.name,
+        "shape": list(form.desc.shape),
+        "user_format": form.user_desc.format.name,
+        "user_shape": list(form.user_desc.shape),
+        "initialised_by": variable.initialised_by or None,
+    }
