@@ -42,7 +42,7 @@ class OmHeader:
     platform_type: int = 1
     model_length: int = 0
     need_check_os_cpu_info: int = 0
-    is_unknown_model: int = 0
+    is_unknow_model: int = 0  # 1: dynamic shapes (GE's spelling)
     padding_is_zero: bool = True
 
     @property
@@ -83,7 +83,7 @@ class OmHeader:
             bytes(3),
             self.model_length,
             self.need_check_os_cpu_info,
-            self.is_unknown_model,
+            self.is_unknow_model,
             bytes(62),
         )
         return common + tail
@@ -120,7 +120,7 @@ def parse_header(data: bytes) -> OmHeader:
         platform_type=platform_type,
         model_length=length,
         need_check_os_cpu_info=cpu,
-        is_unknown_model=unknown,
+        is_unknow_model=unknown,
         padding_is_zero=not any(padding) and not any(reserved),
     )
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from gecli.wire.model_record import GraphRecord, ModelRecord
 
 INPUTS, OUTPUTS, BATCH, IMAGE, DIMS, OUTPUT_SHAPES, SHAPE_ORDER = range(7)
+_BLOCKS = ("inputs", "outputs", "dynamic_batch", "dynamic_hw", "dynamic_dims", "output_shapes", "shape_order")
 _HEAD = struct.Struct("<QiiIIII")
 
 
@@ -83,7 +84,7 @@ def parse_inout_info(data: bytes, *, path: str | None = None, offset: int = 0) -
             reader.position = end
         if reader.position != end:
             raise reader.fail(f"block {kind} has {length} bytes, its content ends {end - reader.position} before that")
-    return InOutInfo(*(blocks.get(kind, ()) for kind in range(7)), tuple(unknown))
+    return InOutInfo(**{name: blocks.get(kind, ()) for kind, name in enumerate(_BLOCKS)}, unknown_blocks=tuple(unknown))
 
 
 def is_inout_info(data: bytes) -> bool:
@@ -134,7 +135,7 @@ def _input(node: Any) -> ModelTensor:
 
 
 def _outputs(node: Any, names: Sequence[str]) -> tuple[ModelTensor, ...]:
-    found = []
+    found: list[ModelTensor] = []
     for slot, port in enumerate(node.inputs):
         desc = node.input_descs[slot]
         if port is None or desc is None:

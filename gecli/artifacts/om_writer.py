@@ -129,7 +129,7 @@ def om_image(
         platform_version=model.custom_version,
         om_ir_version=model.version,
         model_length=table_size + sum(size for _, size in partitions),
-        is_unknown_model=int(is_dynamic),
+        is_unknow_model=int(is_dynamic),
     )
     return OmImage(header, chunks, partitions)
 

@@ -9,11 +9,13 @@ from typing import Protocol
 
 
 class ByteSource(Protocol):
-    """Random access to `size` bytes. `file_offset` maps positions to the file; None when there is no file."""
+    """Random access to `size` bytes; `base` is where they begin in the file `path`, if they come from one."""
 
     path: str | None
     base: int
-    size: int
+
+    @property
+    def size(self) -> int: ...
 
     def read(self, offset: int, length: int) -> bytes:
         """Exactly `length` bytes; fewer only when the file became shorter."""
@@ -42,7 +44,11 @@ class FileSource:
         self.path: str | None = path
         self.base = base
         self._handle = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
-        self.size = os.fstat(self._handle).st_size - base if size is None else size
+        self._size = os.fstat(self._handle).st_size - base if size is None else size
+
+    @property
+    def size(self) -> int:
+        return self._size
 
     def read(self, offset: int, length: int) -> bytes:
         block = os.pread(self._handle, length, self.base + offset)

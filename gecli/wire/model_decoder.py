@@ -26,7 +26,7 @@ MAX_MODEL_DEF_BYTES = 1 << 31
 
 
 def decode_model(
-    source: bytes | ByteSource,
+    data: bytes | ByteSource,
     *,
     path: str | None = None,
     file_size: int = 0,
@@ -39,8 +39,7 @@ def decode_model(
     (bad-proto) when the bytes are no ModelDef; what is wrong in the graph is collected in `problems`.
     """
     where = "MODEL_DEF"
-    if isinstance(source, bytes):
-        source = MemorySource(source)
+    source: ByteSource = MemorySource(data) if isinstance(data, bytes) else data
     try:
         return _Decoder(source, path or source.path, file_size, weights, root_names).model()
     except (DecodeError, WireError) as error:
@@ -130,7 +129,7 @@ class _Decoder:
         else:
             slots = sum(1 for text in texts if not text.endswith(":-1"))
             input_descs += [None] * (slots - len(input_descs))
-        node = OpDesc(
+        return OpDesc(
             op.name,
             op.type,
             attrs=attrs,
@@ -140,7 +139,6 @@ class _Decoder:
             output_names=outputs,
             subgraphs=list(op.subgraph_name),
         )
-        return node
 
     def link(self, node: OpDesc, texts: Any, by_name: dict[str, OpDesc]) -> None:
         """Connect the inputs of a node and mark optional inputs that are absent."""

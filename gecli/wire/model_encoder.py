@@ -22,7 +22,7 @@ from gecli.pb import ge_ir_pb2 as ge_ir
 from gecli.wire.attributes import encode_attr, fill_attr
 from gecli.wire.model_record import GraphRecord, ModelRecord
 from gecli.wire.tensor_desc import ATTR_GROUPS, fill_desc, memo_key
-from gecli.wire.writer import bytes_field, header, integer_field, packed_field, text_field, varint
+from gecli.wire.writer import bytes_field, header, integer_field, text_field
 
 STREAM_BYTES = 1 << 16  # tensors above this are copied from their source while the file is written
 NET_OUTPUT = "NetOutput"
@@ -95,6 +95,7 @@ def attr_field(number: int, name: str, value: Any) -> bytes:
 class _Encoder:
     weight_offsets: Mapping[OpDesc, int]
     port_names: PortNames | None
+    streams: bool = False  # the node at hand has a tensor that is copied from its source
     _descs: dict[tuple[Any, ...], bytes] = field(default_factory=dict)
     _attrs: dict[tuple[Any, ...], bytes] = field(default_factory=dict)
     _ports: dict[tuple[Any, ...], dict[str, bytes]] = field(default_factory=dict)
@@ -104,14 +105,13 @@ class _Encoder:
         parts += [bytes_field(4, name.encode()) for name in graph.inputs]
         parts += [bytes_field(5, name.encode()) for name in graph.outputs]
         for position, node in enumerate(graph.nodes):
-            placement = graph.placements.get(node)
-            fields = self.node(node, placement, position)
-            if any(isinstance(piece, Weight) for piece in fields):
+            self.streams = False
+            fields = self.node(node, graph.placements.get(node), position)
+            if self.streams:
                 parts.append(header(6, _size(fields)))
                 parts += fields
             else:
-                data = b"".join(fields)  # type: ignore[arg-type]  # no Weight in it
-                parts.append(header(6, len(data)) + data)
+                parts.append(bytes_field(6, b"".join(fields)))  # type: ignore[arg-type]  # no Weight in it
         parts += [attr_field(11, name, graph.attrs[name]) for name in sorted(graph.attrs) if name != ATTR_GROUPS]
         if ATTR_GROUPS in graph.attrs:
             parts.append(bytes_field(12, graph.attrs[ATTR_GROUPS].data))
@@ -119,29 +119,36 @@ class _Encoder:
 
     def node(self, node: OpDesc, placement: Placement | None, position: int) -> list[Chunk]:
         """The fields of one OpDef, in field order."""
-        fields: list[Chunk] = [text_field(1, node.name), text_field(2, node.type)]
-        fields += _inputs(node)
+        head: bytes = _OP(name=node.name, type=node.type, input=_inputs(node)).SerializeToString()
+        fields: list[Chunk] = [head]
         self.attrs(node, fields)
         if ATTR_GROUPS in node.attrs:
             fields.append(bytes_field(11, node.attrs[ATTR_GROUPS].data))
-        fields.append(_numbers(placement or Placement(position)))
-        if node.type == NET_OUTPUT:
-            fields.append(_sources(node))
-        offsets = () if placement is None else placement.input_offsets
-        if placement is not None:
-            fields.append(
-                packed_field(28, offsets)
-                + packed_field(29, placement.output_offsets)
-                + packed_field(30, placement.workspace_offsets)
-                + packed_field(31, placement.workspace_bytes)
+        offsets: Sequence[int] = ()
+        if placement is None:
+            numbers = _OP(id=position)
+        else:
+            offsets = placement.input_offsets
+            numbers = _OP(
+                id=placement.id,
+                stream_id=placement.stream_id,
+                input_i=offsets,
+                output_i=placement.output_offsets,
+                workspace=placement.workspace_offsets,
+                workspace_bytes=placement.workspace_bytes,
             )
+        if node.type == NET_OUTPUT:  # the names of the model's outputs are made from its producers
+            numbers.src_name.extend(port.node.name for port in node.data_inputs)
+            numbers.src_index.extend(port.index for port in node.data_inputs)
         const = [port is not None and port.node in self.weight_offsets for port in node.inputs]
-        if any(const):
-            fields.append(bytes_field(32, bytes(const)))
+        if True in const:
+            numbers.is_input_const.extend(const)
+        fields.append(numbers.SerializeToString())
         self.input_descs(node, const, offsets, fields)
         for desc in node.output_descs:
             self.desc(34, desc, fields)
-        fields += [text_field(35, name) for name in node.subgraphs]
+        if node.subgraphs:
+            fields += [bytes_field(35, name.encode()) for name in node.subgraphs]
         return fields
 
     def input_descs(self, node: OpDesc, const: list[bool], offsets: Sequence[int], fields: list[Chunk]) -> None:
@@ -162,16 +169,14 @@ class _Encoder:
 
     def desc(self, number: int, desc: TensorDesc, fields: list[Chunk], data_offset: int = 0) -> None:
         """One descriptor field; `data_offset` is the place of the constant that feeds it."""
-        if desc.attrs:
+        if desc.attrs or data_offset:
             self.desc_with_attrs(number, desc, fields, data_offset)
             return
-        key = memo_key(desc)
+        key = (number, *memo_key(desc))
         data = self._descs.get(key)
         if data is None:
-            data = self._descs[key] = encode_desc(desc)
-        if data_offset:
-            data += integer_field(18, data_offset)
-        fields.append(bytes_field(number, data))
+            data = self._descs[key] = bytes_field(number, encode_desc(desc))
+        fields.append(data)
 
     def desc_with_attrs(self, number: int, desc: TensorDesc, fields: list[Chunk], data_offset: int) -> None:
         plain, streamed = desc, {}
@@ -185,19 +190,22 @@ class _Encoder:
         if data_offset and "data_offset" not in desc.attrs:
             parts.append(integer_field(18, data_offset))
         for name in sorted(streamed):
+            self.streams = True
             parts += _streamed_attr(5, name, streamed[name])
         fields.append(header(number, _size(parts)))
         fields += parts
 
     def attrs(self, node: OpDesc, fields: list[Chunk]) -> None:
         """The attribute entries of a node by name: its own and the port names."""
+        own = node.attrs
         ports = self.port_entries(node)
-        names = [*node.attrs, *(name for name in ports if name not in node.attrs)] if ports else node.attrs
+        names = {**ports, **own} if ports else own
         for name in sorted(names):
-            value = node.attrs.get(name)
-            if value is None:
+            if name not in own:
                 fields.append(ports[name])
-            elif isinstance(value, Weight):
+                continue
+            value = own[name]
+            if isinstance(value, Weight):
                 self.weight_attr(node, name, value, fields)
             elif name != ATTR_GROUPS:
                 fields.append(self.attr(name, value))
@@ -217,6 +225,7 @@ class _Encoder:
             data = encode_attr_of_placed(weight, place)
             fields.append(bytes_field(10, _map_key(name) + bytes_field(2, data)))
         elif weight.nbytes > STREAM_BYTES:
+            self.streams = True
             fields += _streamed_attr(10, name, weight)
         else:
             fields.append(attr_field(10, name, weight))
@@ -267,30 +276,15 @@ def _streamed_attr(number: int, name: str, weight: Weight) -> list[Chunk]:
     return [header(number, _size(entry)), *entry]
 
 
-def _inputs(node: OpDesc) -> list[bytes]:
+def _inputs(node: OpDesc) -> list[str]:
     """Data inputs slot by slot, then one entry a control predecessor."""
     if not node.input_descs and node.type in DATA_TYPES:
-        fields = [_NO_INPUT]  # GE's Data nodes have one input that nothing feeds
+        texts = [""]  # GE's Data nodes have one input that nothing feeds
     else:
-        fields = [
-            _NO_INPUT if port is None else bytes_field(5, f"{port.node.name}:{port.index}".encode())
-            for port in node.inputs
-        ]
+        texts = ["" if port is None else f"{port[0].name}:{port[1]}" for port in node.inputs]
     if node.control_in:
-        fields += [bytes_field(5, f"{before.name}:-1".encode()) for before in node.control_in]
-    return fields
-
-
-def _numbers(placement: Placement) -> bytes:
-    data = b"\xa8\x01" + varint(placement.id) if placement.id else b""
-    return data + b"\xb0\x01" + varint(placement.stream_id) if placement.stream_id else data
-
-
-def _sources(node: OpDesc) -> bytes:
-    """Producers of a NetOutput, from which the names of the outputs are made."""
-    ports = node.data_inputs
-    names = b"".join(bytes_field(24, port.node.name.encode()) for port in ports)
-    return names + packed_field(25, [port.index for port in ports])
+        texts += [f"{before.name}:-1" for before in node.control_in]
+    return texts
 
 
 def _port_names(side: str, names: tuple[str, ...]) -> dict[str, bytes]:
@@ -312,6 +306,8 @@ def _memo(name: str, value: Any) -> tuple[Any, ...] | None:
     kind = type(value)
     if kind in _MEMO_TYPES:
         return (name, kind, value)
+    if kind is float:
+        return (name, kind, value) if value else None  # 0.0 and -0.0 compare equal
     if kind is tuple and len(value) <= 16:
         kinds = {type(item) for item in value}
         if len(kinds) <= 1 and kinds <= _MEMO_TYPES:
@@ -343,5 +339,5 @@ def _joined(chunks: list[Chunk]) -> list[Chunk]:
 
 
 _MEMO_TYPES = frozenset((bool, int, str, DataType, Format))
-_NO_INPUT = bytes_field(5, b"")
+_OP = ge_ir.OpDef
 _ABSENT = bytes_field(33, bytes_field(4, b"FORMAT_RESERVED"))  # an optional input that is not connected

@@ -29,7 +29,7 @@ class GraphRecord:
 
     @staticmethod
     def of(graph: Graph, placements: dict[OpDesc, Placement], name: str | None = None) -> GraphRecord:
-        """The record of a graph: nodes by placement id (graph order where there is none), inputs as CANN 8 names them."""
+        """The record of a graph: nodes by placement id (graph order if there is none), inputs as CANN 8 names them."""
         nodes = graph.nodes()
         if placements:
             nodes.sort(key=lambda node: placements[node].id)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -155,12 +155,8 @@ def normal_form(desc: TensorDesc) -> TensorDesc:
     )
 
 
-def shares_memo(desc: TensorDesc) -> bool:
-    """True when the encoding of `desc` depends only on the fields of `memo_key`."""
-    return not desc.attrs
-
-
 def memo_key(desc: TensorDesc) -> tuple[Any, ...]:
+    """Everything that the encoding of a descriptor without attributes depends on."""
     return (
         desc.dtype,
         desc.shape,
@@ -220,6 +216,3 @@ def _ranges(value: Any) -> tuple[Range, ...] | None:
 
 def _is_ints(value: Any) -> bool:
     return isinstance(value, tuple) and all(isinstance(item, int) for item in value)
-
-
-AttrMap = Mapping[str, Any]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 _SMALL = [bytes((n,)) for n in range(128)]
 
 
@@ -41,9 +39,3 @@ def bytes_field(number: int, data: bytes) -> bytes:
 def text_field(number: int, text: str) -> bytes:
     """A string field; nothing for the empty string, as proto3 does."""
     return bytes_field(number, text.encode("utf-8")) if text else b""
-
-
-def packed_field(number: int, values: Iterable[int]) -> bytes:
-    """A packed repeated int64 field; nothing when empty."""
-    data = b"".join(map(signed_varint, values))
-    return bytes_field(number, data) if data else b""

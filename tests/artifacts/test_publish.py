@@ -1,0 +1,125 @@
+"""An output appears whole or not at all."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gecli.artifacts import publish
+from gecli.artifacts.publish import place_copy, publish_bytes, publishing, remove_file
+from gecli.errors import OutputError
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_a_file_is_written_and_nothing_else_is_left(tmp_path: Path) -> None:
+    target = tmp_path / "new" / "dir" / "m.om"
+    publish_bytes(target, b"abc")
+    assert target.read_bytes() == b"abc"
+    assert os.listdir(target.parent) == ["m.om"]
+
+
+def test_the_old_file_stays_until_the_new_one_is_complete(tmp_path: Path) -> None:
+    target = tmp_path / "m.om"
+    target.write_bytes(b"old")
+    with publishing(target) as stream:
+        stream.write(b"new")
+        assert target.read_bytes() == b"old"
+        assert sorted(os.listdir(tmp_path)) == [f".m.om.tmp-{os.getpid()}", "m.om"]
+    assert target.read_bytes() == b"new"
+
+
+def test_an_error_while_writing_leaves_the_old_file(tmp_path: Path) -> None:
+    target = tmp_path / "m.om"
+    target.write_bytes(b"old")
+    with pytest.raises(ZeroDivisionError), publishing(target) as stream:
+        stream.write(b"half")
+        raise ZeroDivisionError
+    assert target.read_bytes() == b"old" and os.listdir(tmp_path) == ["m.om"]
+
+
+@pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o077, 0o600), (0o002, 0o664)])
+def test_the_mode_follows_the_umask(tmp_path: Path, umask: int, mode: int) -> None:
+    before = os.umask(umask)
+    try:
+        publish_bytes(tmp_path / "m.om", b"x")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "m.om").stat().st_mode & 0o777 == mode
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(errno.ENOSPC, "G6002"), (errno.EDQUOT, "G6002"), (errno.EIO, "G6001"), (errno.EROFS, "G6001")]
+)
+def test_errors_of_the_file_system_are_output_errors(tmp_path: Path, number: int, code: str) -> None:
+    with pytest.raises(OutputError) as caught, publishing(tmp_path / "m.om"):
+        raise OSError(number, os.strerror(number))
+    assert caught.value.code == code and caught.value.first.why == os.strerror(number)
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_directory_or_a_file_as_parent_is_an_output_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    (tmp_path / "dir").mkdir()
+    for target in (tmp_path / "dir", tmp_path / "file" / "m.om"):
+        with pytest.raises(OutputError):
+            publish_bytes(target, b"x")
+    assert sorted(os.listdir(tmp_path)) == ["dir", "file"]
+
+
+def test_a_link_keeps_pointing_at_the_new_content(tmp_path: Path) -> None:
+    (tmp_path / "real.om").write_bytes(b"old")
+    (tmp_path / "link.om").symlink_to("real.om")
+    publish_bytes(tmp_path / "link.om", b"new")
+    assert (tmp_path / "link.om").is_symlink() and (tmp_path / "real.om").read_bytes() == b"new"
+
+
+def test_a_device_is_written_directly() -> None:
+    publish_bytes("/dev/null", b"x")
+    assert not os.path.isfile("/dev/null")
+
+
+def test_the_longest_file_name_can_be_published(tmp_path: Path) -> None:
+    target = tmp_path / ("n" * 252 + ".om")
+    publish_bytes(target, b"x")
+    assert target.read_bytes() == b"x"
+
+
+@pytest.mark.parametrize("means", ["reflink", "kernel", "plain"])
+def test_a_copy_is_a_file_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, means: str) -> None:
+    if means != "reflink":
+        monkeypatch.setattr(publish, "_reflink", lambda source, target: False)
+    if means == "plain":
+        monkeypatch.delattr(os, "copy_file_range")
+    data = os.urandom(3_000_001)
+    source, target = tmp_path / "a", tmp_path / "b"
+    source.write_bytes(data)
+    os.utime(source, (1, 1))
+    place_copy(source, target)
+    assert target.read_bytes() == data
+    assert target.stat().st_ino != source.stat().st_ino and target.stat().st_nlink == 1
+    assert target.stat().st_mtime > 1_000_000
+
+
+def test_a_stale_companion_is_removed_once(tmp_path: Path) -> None:
+    (tmp_path / "m.rdcpkt").write_bytes(b"x")
+    assert remove_file(tmp_path / "m.rdcpkt") is True
+    assert remove_file(tmp_path / "m.rdcpkt") is False
+
+
+def test_a_signal_handler_can_remove_what_is_half_written(tmp_path: Path) -> None:
+    code = (
+        "import os, signal, sys\n"
+        "from gecli.artifacts.publish import publishing, remove_temporaries\n"
+        "def stop(*_): remove_temporaries(); os._exit(130)\n"
+        "signal.signal(signal.SIGTERM, stop)\n"
+        "with publishing(sys.argv[1]) as stream:\n"
+        "    stream.write(b'half'); stream.flush(); os.kill(os.getpid(), signal.SIGTERM)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path / "m.om")], cwd=ROOT, timeout=60)
+    assert done.returncode == 130 and os.listdir(tmp_path) == []

@@ -1,0 +1,160 @@
+"""Files made by Huawei's own tools are read completely."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from gecli.artifacts.kernel_store import list_kernels
+from gecli.artifacts.om_file import read_om
+from gecli.artifacts.om_writer import om_image, write_om
+from gecli.artifacts.partition_table import PartitionType
+from gecli.errors import InputError
+from gecli.ir.weight import Weight
+from gecli.planning.weight_layout import lay_out_weights
+from gecli.wire.model_record import ModelRecord
+from gecli.wire.task import TaskList, TaskType
+
+REAL = Path(__file__).resolve().parents[1] / "data" / "om" / "real"
+
+# name: version, modeltype, partitions (type, size), nodes, constants, weight bytes, model name, platform
+FACTS = {
+    "ascend310-2020-conv_pad": (
+        1, 0, [(0, 11089), (1, 25600), (3, 9462), (2, 473)], 10, 2, 25088, "yolo", "1.11.z.0",
+    ),
+    "ascend310-2021-a3c_pong": (
+        1, 0, [(0, 32085), (1, 320000), (3, 20918), (2, 5644)], 25, 11, 317140, "a3c_pong_model", "1.11.z.0",
+    ),
+    "ascend310-2022-vae": (
+        2, 0, [(0, 154630), (1, 386560), (3, 64667), (2, 12828)], 46, 17, 381184, "hh_om", "1.11.z.0",
+    ),
+    "hiai-aipp": (1, 3, [(0, 21867)], 32, 14, None, "ge_default", "3.51.z.0"),
+    "hiai-batchnorm": (1, 3, [(0, 1315)], 7, 4, 16, "ge_default", "3.51.z.0"),
+    "hiai-conv_merged_offset": (1, 3, [(0, 2063), (1, 18816)], 7, 1, 18816, "ge_default", "3.51.z.0"),
+    "hiai-depthwise_merged_offset": (1, 3, [(0, 2467), (1, 170)], 10, 5, 170, "ge_default", "3.51.z.0"),
+    "hiai-relu": (1, 3, [(0, 651)], 3, 0, 0, "ge_default", "3.51.z.0"),
+    "hiai-resnet20_quant8": (1, 3, [(0, 314215)], 90, 44, 274040, "ge_default", "3.51.z.0"),
+    "hiai-softmax_lite_cpucl": (1, 4, [(0, 1383), (1, 16), (2, 569)], 3, 0, 0, "ge_default_aihcs", ""),
+    "hiai-softmax_lite_npucl": (1, 4, [(0, 2621), (1, 512), (2, 4693)], 4, 0, 0, "ge_default_aihcs", "3.51.z.0"),
+    "hiai-softmax_v100": (
+        1, 0, [(0, 1299), (1, 512), (2, 0)], 4, 0, 0, "domi_default_20201215162746", "3.51.z.0",
+    ),
+}  # fmt: skip
+ATC = {
+    "ascend310-2020-conv_pad": (6, {3: 1, 0: 6, 4: 1, 19: 1}),
+    "ascend310-2021-a3c_pong": (12, {3: 1, 0: 12, 4: 1, 19: 1}),
+    "ascend310-2022-vae": (26, {3: 1, 0: 24, 5: 1, 1: 1, 2: 1, 4: 1, 19: 1}),
+}
+
+
+def constants(model: ModelRecord) -> list[Weight]:
+    return [node.attrs["value"] for node in model.root.nodes_of("Const")]
+
+
+def test_every_file_is_in_the_table() -> None:
+    names = {path.stem for path in REAL.glob("*.om")}
+    assert names == {*FACTS, "encrypted-2020-conv_pad"}
+
+
+@pytest.mark.parametrize("name", FACTS)
+def test_the_container_and_the_graph_are_as_known(name: str) -> None:
+    version, modeltype, partitions, nodes, consts, weight_bytes, model_name, platform = FACTS[name]
+    om = read_om(REAL / f"{name}.om")
+    assert om.kind == "om" and not om.warnings and not om.wide
+    assert (om.header.version >> 28, om.header.modeltype, om.header.platform_version) == (version, modeltype, platform)
+    assert om.is_mobile == name.startswith("hiai")
+    assert [(item.type, item.size_bytes) for item in om.root.partitions] == partitions
+    model = om.model()
+    assert model.problems == [] and model.name == model_name and model.version == 2
+    assert len(model.graphs) == 1 and len(model.root.nodes) == nodes
+    assert len(constants(model)) == consts
+    if weight_bytes is not None:
+        assert sum(weight.nbytes for weight in constants(model)) == weight_bytes
+    assert om.verify_checksum() is None
+
+
+@pytest.mark.parametrize("name", ATC)
+def test_kernels_tasks_and_weights_of_atc_files_agree_with_the_graph(name: str) -> None:
+    kernels, tasks = ATC[name]
+    om = read_om(REAL / f"{name}.om")
+    model = om.model()
+    store = om.root.partition(PartitionType.TBE_KERNELS)
+    found = om.tasks()
+    assert store is not None and found is not None
+    listed = list_kernels(om.read(store))
+    assert len(listed) == kernels and all(kernel.is_elf for kernel in listed)
+    assert Counter(task.type for task in found.tasks) == tasks
+    assert found.tasks[-1].type == TaskType.END_GRAPH
+    assert len(model.attrs["task_index_op_name"]) == len(found.tasks)
+    ids = {placement.id: node for node, placement in model.root.placements.items()}
+    assert all(task.op_index in ids for task in found.tasks if task.type == TaskType.KERNEL)
+    assert [model.root.placements[node].id for node in model.root.nodes] == list(range(len(model.root.nodes)))
+    weights = om.root.partition(PartitionType.WEIGHTS_DATA)
+    assert weights is not None and model.attrs["weight_size"] == weights.size_bytes
+    assert om.read(weights)[:512] == bytes(512)
+    for weight in constants(model):
+        place = weight.source.offset_bytes - weights.offset_bytes
+        assert place >= 512 and place % 512 == 0
+
+
+def test_sizes_of_outputs_are_the_padded_ones() -> None:
+    for name in ATC:
+        for node in read_om(REAL / f"{name}.om").model().root.nodes:
+            for desc in node.output_descs:
+                if desc.size_bytes:
+                    assert desc.size_bytes >= desc.nbytes
+
+
+def test_packed_weights_of_a_mobile_file_are_found_by_merged_offset() -> None:
+    om = read_om(REAL / "hiai-depthwise_merged_offset.om")
+    weights = om.root.partition(PartitionType.WEIGHTS_DATA)
+    assert weights is not None
+    places = [weight.source.offset_bytes - weights.offset_bytes for weight in constants(om.model())]
+    assert sorted(places) == [0, 90, 110, 130, 150]
+
+
+def test_an_encrypted_file_is_refused_by_name() -> None:
+    with pytest.raises(InputError) as caught:
+        read_om(REAL / "encrypted-2020-conv_pad.om")
+    assert (caught.value.code, caught.value.kind) == ("G3001", "not-om")
+    assert "encrypted-2020-conv_pad.om" in caught.value.first.message
+    assert "encrypted" in caught.value.first.why
+
+
+def test_a_private_task_list_of_a_mobile_file_is_an_input_error_of_its_own() -> None:
+    om = read_om(REAL / "hiai-softmax_lite_npucl.om")
+    assert len(om.model().root.nodes) == 4
+    with pytest.raises(InputError, match="TASK_INFO"):
+        om.tasks()
+    empty = read_om(REAL / "hiai-softmax_v100.om").tasks()
+    assert empty is not None and empty.tasks == ()
+
+
+@pytest.mark.parametrize("name", FACTS)
+def test_a_real_model_written_again_is_the_same_model(name: str, tmp_path: Path) -> None:
+    model = read_om(REAL / f"{name}.om").model()
+    first, second = tmp_path / "first.om", tmp_path / "second.om"
+    write_again(model, first)
+    again = read_om(first).model()
+    assert again.problems == []
+    assert seen(again) == seen(model)
+    write_again(again, second)
+    assert second.read_bytes() == first.read_bytes()
+
+
+def write_again(model: ModelRecord, path: Path) -> None:
+    nodes = model.root.nodes_of("Const")
+    layout = lay_out_weights([node.attrs["value"] for node in nodes])
+    write_om(path, om_image(model, TaskList(()), layout, dict(zip(nodes, layout.offsets))))
+
+
+def seen(model: ModelRecord) -> list[object]:
+    rows: list[object] = []
+    for node in model.root.nodes:
+        attrs = {key: value.sha256() if isinstance(value, Weight) else value for key, value in node.attrs.items()}
+        rows.append((node.name, node.type, repr(attrs), node.input_names, node.output_names))
+        rows.append(([port and str(port) for port in node.inputs], [str(before) for before in node.control_in]))
+        rows.append((node.input_descs, node.output_descs, model.root.placements[node]))
+    return rows
