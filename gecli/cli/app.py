@@ -159,7 +159,7 @@ def clean_up() -> None:
     """Remove temporary files of outputs that were being written, if any writing was started."""
     publish = sys.modules.get("gecli.artifacts.publish")
     if publish is not None:
-        publish.cleanup()
+        publish.remove_temporaries()
 
 
 def _drop_stdout() -> None:

@@ -21,8 +21,10 @@ from gecli.compiler.session import Member, Session
 from gecli.compiler.settings import compile_settings, memory_limits, platform_setting
 from gecli.compiler.variable_report import variable_rows
 from gecli.errors import GecliError
+from gecli.ir.op_desc import OpDesc
 from gecli.loading import LoadedModel, load_graph
 from gecli.loading.input_shapes import parse_input_shapes
+from gecli.loading.shape_binding import InputRow
 from gecli.options.resolution import Options, resolve
 from gecli.passes.pipeline import Dump, Instrument
 from gecli.passes.registry import pass_names
@@ -152,7 +154,8 @@ def describe(
     assert compiled is not None
     plan = compiled.plan
     result = ModelResult(job.source, loaded.front_end, OutputFile(job.om_path, image.size_bytes))
-    result.inputs = [row.as_json() for row in loaded.inputs]
+    rows = {row.name: row for row in loaded.inputs}
+    result.inputs = [_input_json(node, rows.get(node.name)) for node in compiled.graph.inputs]
     result.outputs = [
         {"name": name, "dtype": port.desc.dtype.serial, "shape": list(port.desc.shape), "format": port.desc.format.name}
         for name, port in zip(_output_names(compiled.graph), compiled.graph.outputs)
@@ -177,12 +180,18 @@ def describe(
     result.passes = compiled.passes
     result.records = compiled.records
     result.warnings = [*loaded.warnings, *compiled.warnings]
-    result.files_read = loaded.files
+    result.files_read = list(loaded.files)
     result.node_count = len(plan.order)
     result.compile_count = member.compile_count
     result.is_dynamic = plan.is_dynamic
     result.image = image
     return result
+
+
+def _input_json(node: OpDesc, row: InputRow | None) -> dict[str, Any]:
+    desc = node.output_descs[0]
+    facts = {"name": node.name, "dtype": desc.dtype.serial, "shape": list(desc.shape), "format": desc.format.name}
+    return facts if row is None else {**row.as_json(), **facts}
 
 
 def _output_names(graph: Any) -> list[str]:

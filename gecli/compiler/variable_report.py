@@ -10,7 +10,7 @@ from gecli.variables.var_manager import VarManager
 
 def variable_rows(compiled: CompiledGraph, manager: VarManager) -> list[dict[str, Any]]:
     """One row a variable: declared and stored form, address, road, whether this graph changed it."""
-    variables = manager.variables
+    variables = manager.resource
     changed = set(compiled.record.after.changed_var_names)
     rows = []
     for node in compiled.variables:
