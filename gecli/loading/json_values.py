@@ -1,0 +1,512 @@
+"""Values of the JSON graph: descriptors, tensors and attributes; every fault names its JSON pointer."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import math
+import os
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from gecli.errors import Diagnostic, InputError
+from gecli.ir.attributes import NamedAttrs, RawAttr
+from gecli.ir.dtype import DataType
+from gecli.ir.format import Format
+from gecli.ir.tensor_desc import UNKNOWN_RANK, Range, Shape, TensorDesc
+from gecli.ir.weight import FileSlice, Fill, Inline, Weight
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Array = NDArray[Any]
+
+Json = Any
+TENSOR_SOURCES = ("data", "base64", "file", "fill", "random")
+DESC_KEYS = frozenset(
+    (
+        "dtype",
+        "shape",
+        "format",
+        "origin_format",
+        "origin_shape",
+        "origin_dtype",
+        "range",
+        "attrs",
+        "c0",
+        "name",
+        "size",
+    )
+)
+
+
+def pointer_to(*parts: str | int) -> str:
+    """The JSON pointer (RFC 6901) of a path of keys and indices."""
+    return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in parts)
+
+
+@dataclass(slots=True)
+class Source:
+    """The document being read: where it lies, what it may refer to, what was noticed."""
+
+    path: str
+    base_dir: str
+    allow_outside: bool = False
+    files: dict[str, None] = field(default_factory=dict)
+    warnings: list[Diagnostic] = field(default_factory=list)
+
+    def fault(self, pointer: str, message: str, why: str = "", do: str = "", code: str = "E13005") -> InputError:
+        where = f"{self.path}{'#' + pointer if pointer else ''}"
+        return InputError(code, message, where=where, why=why, do=do, file=self.path, pointer=pointer or "")
+
+    def warn(self, pointer: str, message: str, why: str = "", do: str = "", code: str = "E13005") -> None:
+        error = self.fault(pointer, message, why, do, code).first
+        self.warnings.append(
+            Diagnostic(code, message, error.where, why, do, severity="warning", file=self.path, pointer=pointer)
+        )
+
+    def object(self, value: Json, pointer: str, what: str) -> dict[str, Json]:
+        if not isinstance(value, dict):
+            raise self.fault(pointer, f"{what} must be an object", f"found {kind_of(value)}")
+        return value
+
+    def list(self, value: Json, pointer: str, what: str) -> list[Json]:
+        if not isinstance(value, list):
+            raise self.fault(pointer, f"{what} must be a list", f"found {kind_of(value)}")
+        return value
+
+    def text(self, value: Json, pointer: str, what: str) -> str:
+        if not isinstance(value, str):
+            raise self.fault(pointer, f"{what} must be a string", f"found {kind_of(value)}")
+        return value
+
+    def integer(self, value: Json, pointer: str, what: str, low: int = 0) -> int:
+        if isinstance(value, bool) or not isinstance(value, int) or value < low:
+            raise self.fault(pointer, f"{what} must be an integer of {low} or more", f"found {value!r}")
+        return value
+
+
+def kind_of(value: Json) -> str:
+    """A JSON value in words, for messages."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return f"the string {value[:40]!r}"
+    if isinstance(value, (int, float)):
+        return f"the number {value}"
+    return "a list" if isinstance(value, list) else "an object"
+
+
+# ---------------------------------------------------------------- descriptors
+
+
+def read_desc(source: Source, value: Json, pointer: str, symbols: list[str | None] | None = None) -> TensorDesc:
+    """A descriptor; the names of symbolic dims are appended to `symbols`."""
+    members = source.object(value, pointer, "a descriptor")
+    unknown = sorted(members.keys() - DESC_KEYS)
+    if unknown:
+        source.warn(f"{pointer}/{unknown[0]}", f"unknown member {unknown[0]!r} of a descriptor is ignored")
+    if "dtype" not in members:
+        raise source.fault(pointer, "a descriptor needs a dtype", do='"dtype": "DT_FLOAT"')
+    dtype = read_dtype(source, members["dtype"], f"{pointer}/dtype")
+    shape = read_shape(source, members.get("shape"), f"{pointer}/shape", symbols)
+    fmt = read_format(source, members.get("format", "ND"), f"{pointer}/format")
+    if "c0" in members:
+        try:
+            fmt = fmt.with_c0(source.integer(members["c0"], f"{pointer}/c0", "c0", 1))
+        except ValueError as err:
+            raise source.fault(f"{pointer}/c0", "the C0 of the format is not valid", str(err)) from err
+    origin_shape = origin_format = origin_dtype = None
+    if "origin_shape" in members:
+        origin_shape = read_shape(source, members["origin_shape"], f"{pointer}/origin_shape")
+    if "origin_format" in members:
+        origin_format = read_format(source, members["origin_format"], f"{pointer}/origin_format")
+    if "origin_dtype" in members:
+        origin_dtype = read_dtype(source, members["origin_dtype"], f"{pointer}/origin_dtype")
+    desc = TensorDesc(
+        dtype,
+        shape,
+        fmt,
+        origin_shape,
+        origin_format,
+        origin_dtype,
+        read_range(source, members.get("range"), f"{pointer}/range"),
+        source.text(members.get("name", ""), f"{pointer}/name", "name"),
+        source.integer(members.get("size", 0), f"{pointer}/size", "size"),
+    )
+    for name, attr in source.object(members.get("attrs", {}), f"{pointer}/attrs", "attrs").items():
+        desc = desc.with_attr(name, read_attr(source, attr, pointer + pointer_to("attrs", name), desc))
+    return desc
+
+
+def read_dtype(source: Source, value: Json, pointer: str) -> DataType:
+    try:
+        return DataType.parse(source.text(value, pointer, "a data type"))
+    except ValueError as err:
+        raise source.fault(pointer, f"{value!r} is not a data type", do='for example "DT_FLOAT" or "float32"') from err
+
+
+def read_format(source: Source, value: Json, pointer: str) -> Format:
+    try:
+        return Format.parse(source.text(value, pointer, "a format"))
+    except ValueError as err:
+        raise source.fault(pointer, f"{value!r} is not a storage format", str(err), 'for example "ND"') from err
+
+
+def read_shape(source: Source, value: Json, pointer: str, symbols: list[str | None] | None = None) -> Shape:
+    """Dims; null is an unknown rank, -1 or a name an unknown dim."""
+    if value is None:
+        return UNKNOWN_RANK
+    dims: list[int] = []
+    for index, dim in enumerate(source.list(value, pointer, "a shape")):
+        name = dim if isinstance(dim, str) and dim else None
+        if symbols is not None:
+            symbols.append(name)
+        dims.append(-1 if name else source.integer(dim, f"{pointer}/{index}", "a dim", -1))
+    return tuple(dims)
+
+
+def read_range(source: Source, value: Json, pointer: str) -> tuple[Range, ...] | None:
+    if value is None:
+        return None
+    pairs: list[Range] = []
+    for index, pair in enumerate(source.list(value, pointer, "a shape range")):
+        if not (isinstance(pair, list) and len(pair) == 2):
+            raise source.fault(f"{pointer}/{index}", "a shape range needs [low, high]", f"found {kind_of(pair)}")
+        low = source.integer(pair[0], f"{pointer}/{index}/0", "low")
+        pairs.append((low, source.integer(pair[1], f"{pointer}/{index}/1", "high", -1)))
+    return tuple(pairs)
+
+
+# ---------------------------------------------------------------- attributes
+
+
+def read_attr(source: Source, value: Json, pointer: str, desc: TensorDesc | None = None) -> Any:
+    """An attribute value by its JSON kind; `desc` completes tensors that state no dtype or shape."""
+    if isinstance(value, (bool, int, float, str)):
+        return value
+    if value is None:
+        raise source.fault(pointer, "null is not an attribute value", do="leave the attribute out")
+    if isinstance(value, list):
+        return _read_list(source, value, pointer, desc)
+    if len(value) != 1:
+        keys = ", ".join(sorted(value)) or "none"
+        raise source.fault(
+            pointer,
+            "an object as attribute value needs exactly one member that names its kind",
+            f"found the members: {keys}",
+            f"one of {', '.join(sorted(_KINDS))}",
+        )
+    ((kind, inner),) = value.items()
+    reader = _KINDS.get(kind)
+    if reader is None:
+        raise source.fault(
+            f"{pointer}/{kind}", f"{kind!r} is not a kind of attribute", do=f"one of {', '.join(sorted(_KINDS))}"
+        )
+    return reader(source, inner, pointer + pointer_to(kind), desc)
+
+
+def _read_list(source: Source, values: list[Json], pointer: str, desc: TensorDesc | None) -> tuple[Any, ...]:
+    items = tuple(read_attr(source, item, f"{pointer}/{index}", desc) for index, item in enumerate(values))
+    kinds = sorted({type(item).__name__ for item in items})
+    if kinds == ["float", "int"]:
+        return tuple(map(float, items))
+    if len(kinds) > 1:
+        raise source.fault(pointer, "the items of a list must be of one kind", f"found {' and '.join(kinds)}")
+    return items
+
+
+def _read_float(source: Source, value: Json, pointer: str, desc: TensorDesc | None) -> Any:
+    if isinstance(value, list):
+        return tuple(_read_float(source, item, f"{pointer}/{index}", desc) for index, item in enumerate(value))
+    if isinstance(value, str) and value.lower() in ("nan", "inf", "-inf", "infinity", "-infinity"):
+        return float(value)
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise source.fault(pointer, "expected a number, or nan, inf, -inf as a string", f"found {kind_of(value)}")
+    return float(value)
+
+
+def _read_bytes(source: Source, value: Json, pointer: str, desc: TensorDesc | None = None) -> bytes:
+    try:
+        return base64.b64decode(source.text(value, pointer, "base64"), validate=True)
+    except (binascii.Error, ValueError) as err:
+        raise source.fault(pointer, "this is not base64", str(err)) from err
+
+
+def _read_func(source: Source, value: Json, pointer: str, desc: TensorDesc | None) -> NamedAttrs:
+    members = source.object(value, pointer, "a function")
+    attrs = source.object(members.get("attrs", {}), f"{pointer}/attrs", "attrs")
+    read = {name: read_attr(source, attr, pointer + pointer_to("attrs", name)) for name, attr in attrs.items()}
+    return NamedAttrs(source.text(members.get("name", ""), f"{pointer}/name", "a function's name"), read)
+
+
+def _read_raw(source: Source, value: Json, pointer: str, desc: TensorDesc | None) -> RawAttr:
+    members = source.object(value, pointer, "a raw attribute")
+    kind = source.text(members.get("kind"), f"{pointer}/kind", "kind")
+    return RawAttr(kind, _read_bytes(source, members.get("data"), f"{pointer}/data"))
+
+
+def _read_exactly(kind: type, what: str) -> Any:
+    def read(source: Source, value: Json, pointer: str, desc: TensorDesc | None) -> Any:
+        if isinstance(value, list):
+            return tuple(read(source, item, f"{pointer}/{index}", desc) for index, item in enumerate(value))
+        if type(value) is not kind:
+            raise source.fault(pointer, f"expected {what}", f"found {kind_of(value)}")
+        return value
+
+    return read
+
+
+_KINDS: dict[str, Any] = {
+    "dtype": lambda source, value, pointer, desc: read_dtype(source, value, pointer),
+    "format": lambda source, value, pointer, desc: read_format(source, value, pointer),
+    "tensor": lambda source, value, pointer, desc: read_tensor(source, value, pointer, desc),
+    "desc": lambda source, value, pointer, desc: read_desc(source, value, pointer),
+    "bytes": _read_bytes,
+    "func": _read_func,
+    "raw": _read_raw,
+    "f": _read_float,
+    "i": _read_exactly(int, "an integer"),
+    "b": _read_exactly(bool, "true or false"),
+    "s": _read_exactly(str, "a string"),
+}
+
+
+# ---------------------------------------------------------------- tensors
+
+
+def read_tensor(source: Source, value: Json, pointer: str, desc: TensorDesc | None = None) -> Weight:
+    """A tensor; dtype and shape that it leaves out are those of `desc`."""
+    members = source.object(value, pointer, "a tensor")
+    given = [name for name in TENSOR_SOURCES if name in members]
+    if len(given) != 1:
+        raise source.fault(
+            pointer,
+            f"a tensor needs exactly one of {', '.join(TENSOR_SOURCES)}",
+            f"found {' and '.join(given) or 'none'}",
+        )
+    dtype = read_dtype(source, members["dtype"], f"{pointer}/dtype") if "dtype" in members else None
+    shape = _static_shape(source, members, pointer)
+    if desc is not None:
+        dtype = desc.dtype if dtype is None else dtype
+        if shape is None and desc.is_static:
+            shape = desc.shape
+    weight = _SOURCES[given[0]](source, members, pointer, dtype, shape)
+    return weight.described_as(_weight_desc(source, members, pointer, weight.desc, desc))
+
+
+def _weight_desc(
+    source: Source, members: dict[str, Json], pointer: str, plain: TensorDesc, desc: TensorDesc | None
+) -> TensorDesc:
+    """The descriptor of the value: that of the node's output where both agree, else what the tensor says."""
+    own = {
+        key: members[key] for key in ("format", "origin_format", "origin_shape", "origin_dtype", "c0") if key in members
+    }
+    if own:
+        own["dtype"], own["shape"] = plain.dtype.serial, list(plain.shape)
+        return read_desc(source, own, pointer)
+    if desc is not None and desc.dtype == plain.dtype and desc.shape == plain.shape:
+        return TensorDesc(desc.dtype, desc.shape, desc.format, desc.origin_shape, desc.origin_format, desc.origin_dtype)
+    return plain
+
+
+def _static_shape(source: Source, members: dict[str, Json], pointer: str) -> Shape | None:
+    if members.get("shape") is None:
+        return None
+    shape = read_shape(source, members["shape"], f"{pointer}/shape")
+    if any(dim < 0 for dim in shape):
+        raise source.fault(f"{pointer}/shape", "the shape of a tensor must be known", f"found {members['shape']}")
+    return shape
+
+
+def _need_dtype(source: Source, pointer: str, dtype: DataType | None) -> DataType:
+    if dtype is None:
+        raise source.fault(pointer, "the tensor has no dtype", do='add "dtype": "DT_FLOAT"')
+    if dtype.bits is None or dtype in (DataType.STRING, DataType.STRING_REF):
+        raise source.fault(pointer, f"tensors of {dtype.serial} cannot be written in JSON")
+    return dtype
+
+
+def _need_shape(source: Source, pointer: str, shape: Shape | None) -> Shape:
+    if shape is None:
+        raise source.fault(pointer, "the tensor has no shape", do='add "shape": [...]')
+    return shape
+
+
+def _from_data(
+    source: Source, members: dict[str, Json], pointer: str, dtype: DataType | None, shape: Shape | None
+) -> Weight:
+    import numpy as np
+
+    dtype = _need_dtype(source, pointer, dtype)
+    place = f"{pointer}/data"
+    try:
+        array = np.array(members["data"])
+    except ValueError as err:
+        raise source.fault(place, "the lists of the data have different lengths", str(err)) from err
+    if array.size == 0 and array.dtype == np.float64:
+        array = array.astype(dtype.numpy)
+    elif array.dtype.kind == "U":  # numbers that JSON does not have
+        array = _named_floats(source, members["data"], place)
+    if array.dtype.kind not in "biuf" or (array.dtype.kind == "f" and dtype.is_integer):
+        bad = f"found {array.dtype.name} values" if array.dtype.kind != "O" else "found mixed or too large values"
+        raise source.fault(place, f"the data do not fit {dtype.serial}", bad)
+    values = array.astype(dtype.numpy)
+    if dtype.is_integer and not np.array_equal(values.astype(array.dtype), array):
+        raise source.fault(place, f"the data do not fit {dtype.serial}", "a value is out of range")
+    shape = tuple(array.shape) if shape is None else shape
+    if values.size != math.prod(shape):
+        raise source.fault(
+            place, "shape and data count differ", f"shape {list(shape)}, {values.size} values", code="G1004"
+        )
+    return Weight.of(values.reshape(shape), TensorDesc(dtype, shape))
+
+
+def _named_floats(source: Source, data: Json, pointer: str) -> Array:
+    import numpy as np
+
+    try:
+        return np.array(data, dtype=np.float64)
+    except ValueError as err:
+        raise source.fault(pointer, "the data hold something that is no number", str(err)) from err
+
+
+def _from_base64(
+    source: Source, members: dict[str, Json], pointer: str, dtype: DataType | None, shape: Shape | None
+) -> Weight:
+    data = _read_bytes(source, members["base64"], f"{pointer}/base64")
+    return _of_bytes(source, pointer, dtype, shape, Inline(data))
+
+
+def _of_bytes(
+    source: Source, pointer: str, dtype: DataType | None, shape: Shape | None, data: Inline | FileSlice
+) -> Weight:
+    dtype, shape = _need_dtype(source, pointer, dtype), _need_shape(source, pointer, shape)
+    desc = TensorDesc(dtype, shape)
+    if data.nbytes != desc.nbytes:
+        why = f"{dtype.serial} {list(shape)} needs {desc.nbytes} bytes, found {data.nbytes}"
+        raise source.fault(pointer, "shape and data count differ", why, code="G1004")
+    return Weight(desc, data)
+
+
+def _from_fill(
+    source: Source, members: dict[str, Json], pointer: str, dtype: DataType | None, shape: Shape | None
+) -> Weight:
+    import numpy as np
+
+    shape = _need_shape(source, pointer, shape)
+    place = f"{pointer}/fill"
+    fill = members["fill"]
+    if isinstance(fill, list):
+        raise source.fault(place, "fill must be one value", "found a list")
+    one = _from_data(source, {"data": fill}, pointer, dtype, ())
+    desc = TensorDesc(one.dtype, shape)
+    if (one.dtype.bits or 8) < 8:
+        return Weight.of(np.full(shape, one.numpy()), desc)
+    return Weight(desc, Fill(one.source.read(), desc.elements))
+
+
+def _from_random(
+    source: Source, members: dict[str, Json], pointer: str, dtype: DataType | None, shape: Shape | None
+) -> Weight:
+    import numpy as np
+
+    place = f"{pointer}/random"
+    dtype, shape = _need_dtype(source, pointer, dtype), _need_shape(source, pointer, shape)
+    spec = source.object(members["random"], place, "random")
+    seed = source.integer(spec.get("seed", 0), f"{place}/seed", "seed")
+    limits = spec.get("range", [0, 1])
+    if not (isinstance(limits, list) and len(limits) == 2 and all(type(end) in (int, float) for end in limits)):
+        raise source.fault(f"{place}/range", "range needs [low, high]", f"found {kind_of(limits)}")
+    generator = np.random.default_rng(seed)
+    if dtype.is_float:
+        values = generator.uniform(limits[0], limits[1], shape)
+    else:
+        values = generator.integers(int(limits[0]), int(limits[1]), shape, endpoint=True)
+    return Weight.of(np.asarray(values).astype(dtype.numpy), TensorDesc(dtype, shape))
+
+
+def _from_file(
+    source: Source, members: dict[str, Json], pointer: str, dtype: DataType | None, shape: Shape | None
+) -> Weight:
+    place = f"{pointer}/file"
+    path = resolve_path(source, source.text(members["file"], place, "file"), place)
+    size = os.path.getsize(path)
+    if path.endswith(".npy") and "offset" not in members:
+        return _from_npy(source, place, path, dtype, shape)
+    offset = source.integer(members.get("offset", 0), f"{pointer}/offset", "offset")
+    length = source.integer(members.get("length", size - offset), f"{pointer}/length", "length")
+    if offset + length > size:
+        why = f"{offset} + {length} bytes wanted, the file has {size}"
+        raise source.fault(place, f"{members['file']} is too short", why, code="G1003")
+    return _of_bytes(source, pointer, dtype, shape, FileSlice(path, offset, length))
+
+
+def resolve_path(source: Source, name: str, pointer: str) -> str:
+    """The file that a document names: relative to it, inside its directory, and there."""
+    if not name:
+        raise source.fault(pointer, "the file name is empty", code="E13000")
+    path = os.path.normpath(os.path.join(source.base_dir, name))
+    inside = os.path.realpath(path).startswith(os.path.join(os.path.realpath(source.base_dir), ""))
+    if not source.allow_outside and (os.path.isabs(name) or not inside):
+        raise source.fault(
+            pointer,
+            f"{name!r} lies outside the directory of the model",
+            f"only files below {source.base_dir or '.'} are read",
+            "--allow-external-outside",
+            "G1003",
+        )
+    if not os.path.isfile(path):
+        raise source.fault(pointer, f"the file {name!r} does not exist", f"looked for {path}", code="G1003")
+    source.files[path] = None
+    return path
+
+
+def _from_npy(source: Source, pointer: str, path: str, dtype: DataType | None, shape: Shape | None) -> Weight:
+    """A reference into the array file; its header is read, not its data."""
+    import numpy as np
+
+    try:
+        with open(path, "rb") as stream:
+            version = np.lib.format.read_magic(stream)
+            reader = np.lib.format.read_array_header_1_0 if version[0] == 1 else np.lib.format.read_array_header_2_0
+            found_shape, fortran, found = reader(stream)
+            offset = stream.tell()
+    except ValueError as err:
+        raise source.fault(pointer, f"{path} is not a numpy array file", str(err)) from err
+    if found.hasobject:
+        raise source.fault(pointer, f"{path} holds Python objects, which gecli never opens")
+    wanted = DataType.from_numpy(found) if dtype is None else dtype
+    _check_npy(source, pointer, path, (found, found_shape), wanted, shape)
+    desc = TensorDesc(wanted, tuple(found_shape))
+    if fortran or found.byteorder == ">":
+        array = np.load(path, allow_pickle=False)
+        return Weight.of(np.ascontiguousarray(array.astype(found.newbyteorder("<"))).view(wanted.numpy), desc)
+    if os.path.getsize(path) < offset + desc.nbytes:
+        raise source.fault(pointer, f"{path} is too short", f"its header promises {desc.nbytes} bytes", code="G1003")
+    return Weight(desc, FileSlice(path, offset, desc.nbytes))
+
+
+def _check_npy(
+    source: Source, pointer: str, path: str, found: tuple[Any, Shape], dtype: DataType, shape: Shape | None
+) -> None:
+    kind, dims = found
+    # Types that numpy lacks are stored as the unsigned integer of their width.
+    raw = kind.kind in "uV" and (dtype.bits or 0) == kind.itemsize * 8
+    if kind.newbyteorder("=") != dtype.numpy and not raw:
+        why = f"the file holds {kind.name}, {dtype.serial} is wanted"
+        raise source.fault(pointer, f"{path} has another data type", why, code="G1004")
+    if shape is not None and tuple(dims) != shape:
+        why = f"the file holds {list(dims)}, {list(shape)} is wanted"
+        raise source.fault(pointer, f"{path} has another shape", why, code="G1004")
+
+
+_SOURCES: dict[str, Any] = {
+    "data": _from_data,
+    "base64": _from_base64,
+    "file": _from_file,
+    "fill": _from_fill,
+    "random": _from_random,
+}

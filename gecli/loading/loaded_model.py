@@ -1,0 +1,37 @@
+"""What a front end hands to the compiler: the graph, and what must be known of where it came from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gecli.errors import Diagnostic
+
+if TYPE_CHECKING:
+    from gecli.ir.graph import Graph
+    from gecli.loading.shape_binding import InputRow
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """A graph in memory with its source: `files` are all files read, the model first (depfile, digest)."""
+
+    graph: Graph
+    front_end: str
+    path: str
+    files: tuple[str, ...]
+    inputs: tuple[InputRow, ...] = ()
+    warnings: tuple[Diagnostic, ...] = ()
+    producer: str = ""
+    structure_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LoadOptions:
+    """What the user allows a front end to do."""
+
+    allow_outside: bool = False
+    allow_unsupported: bool = False
+    rename_duplicates: bool = False
+    external_weights: bool = False
+    strict: bool = False

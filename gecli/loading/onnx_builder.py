@@ -1,0 +1,359 @@
+"""From ONNX nodes to GE nodes: what importers build with, and the names that GE gives (parser/onnx)."""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping
+from typing import TYPE_CHECKING, Any
+
+from gecli.errors import GecliError
+from gecli.ir.attributes import DATA_INDEX, ORIGINAL_OP_NAMES, VALUE
+from gecli.ir.dtype import DataType
+from gecli.ir.graph import Graph, feed
+from gecli.ir.op_desc import OpDesc, Port
+from gecli.ir.tensor_desc import UNKNOWN_RANK, TensorDesc
+from gecli.ir.weight import Weight
+from gecli.loading.inference import Inference
+from gecli.loading.onnx_nodes import (
+    Message,
+    OnnxModel,
+    captured_names,
+    domain_of,
+    node_names,
+    opsets_of,
+    ordered,
+)
+from gecli.ops.onnx_import import Importer, OnnxNode
+from gecli.ops.operator import From, OperatorType, convert_attribute
+from gecli.ops.registry import operator_of
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Array = NDArray[Any]
+
+Scope = MutableMapping[str, Port]
+
+
+class GraphBuilder:
+    """Builds one graph of a model; it is the `Builder` that importers see.
+
+    The nodes of an expansion are held back until the importer returns, because their names depend on how many there
+    are: one node keeps the name of the ONNX node, several become `PartitionedCall_<part>_<n>`.
+    """
+
+    def __init__(self, model: OnnxModel, graph: Graph, inference: Inference, scope: Scope | None = None) -> None:
+        self.model = model
+        self.graph = graph
+        self.inference = inference
+        self.scope: Scope = {} if scope is None else scope
+        self._pending: list[tuple[OpDesc, str]] = []  # nodes of the current expansion with their part names
+        self._results: dict[int, Port] = {}
+        self._current: OnnxNode | None = None
+        self._captured: dict[str, tuple[str, tuple[Port, ...]]] = {}
+        self._origin: str | None = None  # the node whose function is being inlined
+
+    # ------------------------------------------------------------------ graphs
+
+    def add_constants(self, tensors: Any) -> None:
+        """Initializers as Const nodes `<tensor>_Initializer_<rank>`, in byte-wise order of their names."""
+        for rank, tensor in enumerate(sorted(tensors, key=lambda tensor: tensor.name.encode())):
+            weight = self.model.weight(tensor, f"initializer {tensor.name!r}")
+            self.scope[tensor.name] = self._add_const(f"{tensor.name}_Initializer_{rank}", weight)
+
+    def add_input(self, name: str, desc: TensorDesc, index: int) -> Port:
+        node = self.graph.add(OpDesc(name, "Data", attrs={DATA_INDEX: index}, output_descs=[desc]))
+        self.scope[name] = node.out()
+        return node.out()
+
+    def add_nodes(self, graph: Message, opsets: dict[str, int]) -> None:
+        """All nodes of an ONNX graph. Raises InputError."""
+        names = node_names(self.model, graph, [node.name for node in self.graph.nodes()])
+        for position in ordered(self.model, graph, set(self.scope)):
+            self.add_node(graph.node[position], names[position], opsets)
+
+    def set_outputs(self, graph: Message) -> None:
+        """The NetOutput node; the outputs keep the names of the tensors. Raises InputError."""
+        names = [value.name for value in graph.output]
+        missing = [name for name in names if name not in self.scope]
+        if missing:
+            raise self.model.fault(
+                "E13005",
+                f"graph output {missing[0]!r} is never made",
+                f"graph {graph.name!r}",
+                "export the model again",
+            )
+        self.graph.set_outputs([self.scope[name] for name in names], names)
+
+    def add_node(self, node: Message, name: str, opsets: dict[str, int]) -> None:
+        """One ONNX node under the name given. Raises InputError."""
+        domain = domain_of(node)
+        scope = self.scope
+        inputs = tuple([scope[each] if each else None for each in node.input])
+        outputs = tuple(node.output)
+        where = f"node {name!r}"
+        found = self.model.find(domain, node.op_type, opsets)
+        if found is None:
+            function = self.model.functions.get((domain, node.op_type))
+            if function is not None:
+                self._inline(function, node, name, inputs, outputs, opsets)
+                return
+            self._add_opaque(node, name, inputs, outputs)
+            return
+        attrs = self.model.attributes(node, where) if node.attribute else {}
+        if isinstance(found, Importer):
+            results = self._expand(
+                found, OnnxNode(name, node.op_type, domain, opsets.get(domain, 1), inputs, outputs, attrs)
+            )
+        else:
+            results = self._add_mapped(found, name, inputs, outputs, attrs)
+        for index, tensor in enumerate(outputs):
+            if tensor:
+                port = results.get(index)
+                if port is None:
+                    raise self.model.fault(
+                        "E13014",
+                        f"{node.op_type} {where} has no output {index}",
+                        f"the model reads {tensor!r}",
+                        "",
+                        name,
+                    )
+                scope[tensor] = port
+
+    def _add_mapped(
+        self,
+        found: tuple[OperatorType, From],
+        name: str,
+        inputs: tuple[Port | None, ...],
+        outputs: tuple[str, ...],
+        attrs: dict[str, Any],
+    ) -> dict[int, Port]:
+        kind, mapping = found
+        values = dict(mapping.defaults)
+        for key, value in attrs.items():
+            renamed = mapping.attrs.get(key, key)
+            declared = kind.attributes.get(renamed)
+            if declared is not None:
+                values[renamed] = self._converted(declared[0], value, key, name)
+        node = self.graph.add(OpDesc(name, kind.name, attrs=values))
+        if self._origin is not None:
+            values[ORIGINAL_OP_NAMES] = (self._origin,)
+        feed(self.graph, node, *_without_absent_tail(inputs))
+        self.inference.infer(node, _wanted(outputs))
+        return {index: Port(node, index) for index in range(len(node.output_descs))}
+
+    def _converted(self, annotation: str, value: Any, key: str, name: str) -> Any:
+        try:
+            return convert_attribute(annotation, value)
+        except (TypeError, ValueError) as err:
+            raise self.model.fault(
+                "E13014", f"attribute {key!r} of node {name!r} is not valid", f"{err}; expected {annotation}", "", name
+            ) from err
+
+    def _expand(self, found: Importer, node: OnnxNode) -> dict[int, Port]:
+        tensor = node.attrs.get("value") if node.op == "Constant" and not node.domain else None
+        if isinstance(tensor, Weight):
+            return {0: self._add_const(node.name, tensor)}  # by reference; its importer would read it
+        outer = (self._pending, self._results, self._current, self._captured)
+        self._pending, self._results, self._current, self._captured = [], {}, node, {}
+        try:
+            found.function(node, self)
+            self._commit(node)
+            return self._results
+        finally:
+            self._pending, self._results, self._current, self._captured = outer
+
+    def _commit(self, source: OnnxNode) -> None:
+        """Add the held nodes to the graph under their final names."""
+        single = len(self._pending) == 1
+        for node, part in self._pending:
+            if single:
+                node.name = source.name
+            else:
+                node.name = self._expansion_name(part)
+                node.attrs[ORIGINAL_OP_NAMES] = (self._origin or source.name,)
+            if self._origin is not None:
+                node.attrs[ORIGINAL_OP_NAMES] = (self._origin,)
+            sources, node.inputs, node.input_descs = node.inputs, [], []
+            self.graph.add(node)
+            feed(self.graph, node, *sources)
+
+    def _expansion_name(self, part: str) -> str:
+        while True:
+            name = f"PartitionedCall_{part}_{self.model.expanded}"
+            self.model.expanded += 1
+            if name not in self.graph:
+                return name
+
+    def _add_const(self, name: str, weight: Weight) -> Port:
+        node = self.graph.create("Const", name, attrs={VALUE: weight}, output_descs=[weight.desc])
+        if self._origin is not None:
+            node.attrs[ORIGINAL_OP_NAMES] = (self._origin,)
+        self.inference.add_constant(node)
+        return Port(node, 0)
+
+    def _add_opaque(self, node: Message, name: str, inputs: tuple[Port | None, ...], outputs: tuple[str, ...]) -> None:
+        """A node that gecli does not know, kept as it is (--allow-unsupported)."""
+        attrs = {attr.name: self.model.attribute(attr, name) for attr in node.attribute if attr.type not in (5, 10, 13)}
+        desc = TensorDesc(DataType.UNDEFINED, UNKNOWN_RANK)
+        added = self.graph.add(OpDesc(name, node.op_type, attrs=attrs, output_descs=[desc] * len(outputs)))
+        feed(self.graph, added, *inputs)
+        self.scope.update({tensor: added.out(index) for index, tensor in enumerate(outputs) if tensor})
+
+    # ------------------------------------------------------------------ functions and subgraphs
+
+    def _inline(
+        self,
+        function: Message,
+        node: Message,
+        name: str,
+        inputs: tuple[Port | None, ...],
+        outputs: tuple[str, ...],
+        opsets: dict[str, int],
+    ) -> None:
+        """The nodes of a model-local function in place of its call, named `<call>_<node>`."""
+        outer_scope, outer_origin = self.scope, self._origin
+        self._origin = outer_origin or name
+        local: Scope = {}
+        for tensor, port in zip(function.input, inputs):
+            if port is not None:
+                local[tensor] = port
+        self.scope = local
+        try:
+            body_opsets = opsets_of(function.opset_import) or opsets
+            for position, inner in enumerate(function.node):
+                bound = _bound_attributes(inner, node, function)
+                # An input that the call leaves out is left out in the body as well.
+                absent = [each for each in bound.input if each and each not in local]
+                for index, each in enumerate(bound.input):
+                    if each in absent:
+                        bound.input[index] = ""
+                inner_name = self.graph.unique_name(f"{name}_{inner.name or f'{inner.op_type}_{position}'}")
+                self.add_node(bound, inner_name, body_opsets)
+        finally:
+            self.scope, self._origin = outer_scope, outer_origin
+        for tensor, result in zip(outputs, function.output):
+            if tensor and result in local:
+                self.scope[tensor] = local[result]
+
+    def subgraph(self, node: OnnxNode, attribute: str) -> tuple[str, tuple[Port, ...]]:
+        """Import the graph in `attribute`; returns its name and the outer ports that it captures.
+
+        The branches of a node capture the same ports (by name, sorted), which are returned with the first of them.
+        Outer constants are copied into the graph, so that shapes in it can be computed.
+        """
+        graph = node.attrs.get(attribute)
+        if graph is None or not hasattr(graph, "node"):
+            raise node.fault(f"attribute {attribute!r} is not a graph")
+        every = [value for value in node.attrs.values() if hasattr(value, "node")]
+        names = sorted({name for each in every for name in captured_names(each)})
+        missing = [name for name in names if name not in self.scope]
+        if missing:
+            raise node.fault(f"the graph {attribute!r} reads {missing[0]!r}, which nothing makes")
+        outer = [name for name in names if self.scope[name].node.type != "Const"]
+        index = len(self._captured)
+        sub = Graph(f"{self.graph.root.name}/{node.name}_{index}_{attribute}", self.graph)
+        inner = GraphBuilder(self.model, sub, self.inference)
+        for position, name in enumerate(outer):
+            inner.add_input(name, self.scope[name].desc, position)
+        for name in names:
+            if name not in outer:
+                value = self.scope[name].node
+                inner.scope[name] = inner._add_const(value.name, value.attrs[VALUE])
+        build_body(inner, graph, {**self.model.opsets, node.domain: node.opset})
+        self.graph.add_subgraph(sub)
+        ports = () if self._captured else tuple(self.scope[name] for name in outer)
+        self._captured[attribute] = (sub.name, ports)
+        return sub.name, ports
+
+    # ------------------------------------------------------------------ what importers use
+
+    def op(self, type: str, /, *inputs: Port | None, **attrs: Any) -> Port:
+        return self.ops(type, 1, *inputs, **attrs)[0]
+
+    def ops(self, type: str, outputs: int, /, *inputs: Port | None, **attrs: Any) -> tuple[Port, ...]:
+        assert self._current is not None, "importers build only while a node is being imported"
+        node = OpDesc("", type, attrs=attrs)
+        node.inputs = _without_absent_tail(inputs)
+        node.input_descs = [None if port is None else port.desc for port in node.inputs]
+        if self._captured:
+            called = {name for name, _ in self._captured.values()}
+            node.subgraphs = [value for value in attrs.values() if isinstance(value, str) and value in called]
+        self._pending.append((node, f"{self._current.name}_{type}"))
+        if not (node.subgraphs and self._infer_from_subgraphs(node)):
+            self.inference.infer(node, outputs)
+        return tuple([Port(node, index) for index in range(len(node.output_descs))])
+
+    def _infer_from_subgraphs(self, node: OpDesc) -> bool:
+        op = operator_of(node)
+        if op is None or not hasattr(op, "infer_from"):
+            return False
+        results = [[port.desc for port in self.graph.subgraphs[name].outputs] for name in node.subgraphs]
+        try:
+            for desc in op.infer_from(results):
+                node.add_output(desc)
+        except (GecliError, ValueError):
+            return False
+        return True
+
+    def const(self, value: Array, role: str) -> Port:
+        assert self._current is not None
+        weight = Weight.of(value)
+        node = OpDesc("", "Const", attrs={VALUE: weight}, output_descs=[weight.desc])
+        self._pending.append((node, f"{self._current.name}_{role}"))
+        self.inference.add_constant(node)
+        return Port(node, 0)
+
+    def output(self, index: int, port: Port) -> None:
+        self._results[index] = port
+
+    def constant(self, port: Port | None) -> Array | None:
+        return self.inference.value(port)
+
+    def desc(self, port: Port) -> TensorDesc | None:
+        desc = port.desc
+        return None if desc.dtype is DataType.UNDEFINED and desc.shape == UNKNOWN_RANK else desc
+
+    def rank(self, port: Port) -> int | None:
+        return port.desc.rank
+
+
+def build_body(builder: GraphBuilder, graph: Message, opsets: dict[str, int]) -> None:
+    """Initializers, nodes and outputs of an ONNX graph whose inputs are there. Raises InputError."""
+    builder.add_constants(graph.initializer)
+    builder.add_nodes(graph, opsets)
+    builder.set_outputs(graph)
+
+
+def _without_absent_tail(inputs: tuple[Port | None, ...]) -> list[Port | None]:
+    """The inputs up to the last one that is there."""
+    ports = list(inputs)
+    while ports and ports[-1] is None:
+        ports.pop()
+    return ports
+
+
+def _wanted(outputs: tuple[str, ...]) -> int:
+    """How many outputs the model names; empty names at the end do not count."""
+    count = len(outputs)
+    while count and not outputs[count - 1]:
+        count -= 1
+    return count
+
+
+def _bound_attributes(inner: Message, call: Message, function: Message) -> Message:
+    """A copy of a function's node whose references to the call's attributes are replaced by their values."""
+    bound = type(inner)()
+    bound.CopyFrom(inner)
+    if not any(attr.ref_attr_name for attr in inner.attribute):
+        return bound
+    given = {attr.name: attr for attr in function.attribute_proto}
+    given.update({attr.name: attr for attr in call.attribute})
+    del bound.attribute[:]
+    for attr in inner.attribute:
+        if not attr.ref_attr_name:
+            bound.attribute.append(attr)
+        elif attr.ref_attr_name in given:
+            value = bound.attribute.add()
+            value.CopyFrom(given[attr.ref_attr_name])
+            value.name = attr.name
+    return bound
