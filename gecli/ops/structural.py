@@ -200,9 +200,15 @@ class Identity:
 
 @operator()
 class TensorMove:
-    """A copy of x with a buffer of its own."""
+    """A copy of x with a buffer of its own.
+
+    Two copies of one tensor must not be merged, and a copy of a constant must not become one: operators with
+    references write into them.
+    """
 
     zero_preserving = True
+    stateless = False
+    foldable = False
     infer = same_as_input
 
     def kernel(self, x: Array) -> Array:
