@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from gecli.errors import CompileError, Diagnostic, GecliError
 from gecli.ir.attributes import CONST_TYPES, VALUE
+from gecli.ir.dtype import DataType
 from gecli.ir.graph import Graph
 from gecli.ir.op_desc import OpDesc
 from gecli.ir.tensor_desc import NO_ATTRS, UNKNOWN_RANK, TensorDesc
@@ -58,11 +59,20 @@ def refuse_unsupported(graph: Graph) -> None:
 
 
 def infer_graph(graph: Graph, counts: Counter[str], *, folding: bool) -> None:
-    """Infer a graph; subgraphs are inferred from the node that calls them, when its inputs are known."""
+    """Infer a graph; subgraphs are inferred from the node that calls them, when its inputs are known.
+
+    A node of a subgraph that refuses its inputs gets unknown shapes: a branch that is never taken may not fit them.
+    """
+    inner = graph.parent is not None
     for node in graph.nodes():
         for name in node.subgraphs:
             _enter_subgraph(graph, node, name, counts, folding)
-        infer_node(node)
+        try:
+            infer_node(node)
+        except CompileError:
+            if not inner:
+                raise
+            _forget_shapes(node)
         counts["nodes_inferred"] += 1
         if folding and fold(graph, node):
             counts["nodes_folded"] += 1
@@ -95,6 +105,16 @@ def infer_node(node: OpDesc) -> None:
             node.output_descs[index] = _merged(node, index, node.output_descs[index], desc)
         elif index < len(kind.outputs) or not node.output_descs or kind.outputs[-1].variadic:
             node.add_output(desc)
+
+
+def _forget_shapes(node: OpDesc) -> None:
+    op = operator_of(node)
+    assert op is not None
+    dtype = next((desc.dtype for desc in node.input_descs if desc is not None), DataType.FLOAT)
+    for index, desc in enumerate(node.output_descs):
+        node.output_descs[index] = replace(desc, shape=UNKNOWN_RANK)
+    while len(node.output_descs) < len(op.type.outputs):
+        node.add_output(TensorDesc(dtype, UNKNOWN_RANK))
 
 
 def _known(node: OpDesc, slot: int, kind: OperatorType) -> TensorDesc | None:

@@ -36,7 +36,7 @@ def save_variables(store: VariableStore, path: str, *, raw: bool = False) -> lis
             continue
         form = variable.current
         desc = form.desc if raw else form.user_desc
-        array = np.ascontiguousarray(store.value(name, raw=raw))
+        array = store.value(name, raw=raw)
         arrays[name] = portable(array)
         entries[name] = {
             "dtype": desc.dtype.serial,
@@ -65,7 +65,7 @@ def load_variables(store: VariableStore, path: str) -> tuple[list[str], list[Dia
     for name, array in sorted(arrays.items()):
         entry = meta.get(name, {})
         digest = entry.get("sha256")
-        if digest is not None and hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest() != digest:
+        if digest is not None and hashlib.sha256(array.tobytes()).hexdigest() != digest:
             raise InputError("E13005", f"{path}: the data of variable {name!r} are damaged", file=path, node=name)
         if name not in store:
             warnings.append(

@@ -352,7 +352,7 @@ def _fitted(tensor: Tensor, array: Array, options: InputOptions) -> Array:
         array = np.transpose(array, perm)
     want = tensor.dtype.numpy
     if array.dtype == want or not options.cast:
-        return np.ascontiguousarray(array)
+        return array
     converted = array.astype(want)
     if want.kind in "iu" and array.dtype.kind in "iuf" and not np.array_equal(converted.astype(array.dtype), array):
         raise RuntimeFault(
@@ -361,7 +361,7 @@ def _fitted(tensor: Tensor, array: Array, options: InputOptions) -> Array:
             why=f"{array.dtype.name} values outside {want.name}",
             kind="RT_INPUT_SIZE",
         )
-    return np.ascontiguousarray(converted)
+    return converted
 
 
 def _run_count(values: dict[str, list[Array]]) -> int:

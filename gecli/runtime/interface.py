@@ -55,21 +55,18 @@ def model_outputs(nodes: list[OpDesc], attrs: Mapping[str, Any]) -> tuple[Tensor
         return ()
     ports = output.data_inputs
     stored = attrs.get(OUT_NODES) or ()
-    names = [_tensor_name(entry) for entry in stored]
-    if len(names) != len(ports):
+    if len(stored) == len(ports):
+        names = [_tensor_name(entry, port) for entry, port in zip(stored, ports)]
+    else:
         names = [f"output_{i}_{port.node.name}_{port.index}" for i, port in enumerate(ports)]
     names = _made_unique(names)
     return tuple(Tensor(name, port, port.desc.logical()) for name, port in zip(names, ports))
 
 
-def _tensor_name(entry: str | bytes) -> str:
-    """`node:index:tensor` -> `tensor`; `node:index` and bare names stay. Node names may contain colons."""
+def _tensor_name(entry: str | bytes, port: Port) -> str:
+    """`node:index:tensor` -> `tensor`; `node:index` and bare names stay. All three parts may contain colons."""
     text = entry.decode("utf-8", "replace") if isinstance(entry, bytes) else entry
-    parts = text.split(":")
-    for position in range(1, len(parts) - 1):
-        if parts[position].isdecimal():
-            return ":".join(parts[position + 1 :])
-    return text
+    return text.removeprefix(f"{port.node.name}:{port.index}:")
 
 
 def _made_unique(names: list[str]) -> list[str]:

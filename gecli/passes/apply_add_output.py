@@ -1,0 +1,147 @@
+"""Give optimizer operators an output for every variable they write (GE: ApplyAddOutputPass)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from gecli.errors import CompileError
+from gecli.ir.attributes import REF_PORT_INDEX
+from gecli.ir.graph import Graph
+from gecli.ir.op_desc import OpDesc
+from gecli.ir.tensor_desc import NO_ATTRS
+from gecli.ops.operator import OperatorType
+from gecli.ops.registry import find
+from gecli.passes.base import Pass, PassContext, Stage
+from gecli.passes.facts import Fact
+from gecli.passes.trans_ops import TRANS_TYPES
+from gecli.passes.written_inputs import input_name, output_names
+
+# Where a reference may start.
+_WRITABLE = frozenset(("Variable", "VariableV2", "RefData", "VarHandleOp", "TemporaryVariable"))
+# Data nodes of a subgraph stand for an input of the calling node.
+_PASSED_IN = frozenset(("Data",))
+
+
+@dataclass(frozen=True)
+class ApplyAddOutput(Pass):
+    """Append an output with the name and descriptor of each written input that has none.
+
+    Most optimizer types declare an output for `var` only; without one the update of `accum`, `m`, `v` is invisible
+    to every later pass, and lost as soon as a conversion stands before that input. GE does this for a list of types
+    and under conditions; here it holds for every type with written inputs. A type whose outputs are no references
+    (CountUpTo) gets `ref_port_index` on its input instead.
+    """
+
+    name = "ApplyAddOutputPass"
+    stage = Stage.ORIGINAL
+    requires = (Fact.SHAPES_INFERRED,)
+    ensures = (Fact.SHAPES_INFERRED, Fact.ACYCLIC)
+    correctness = True
+
+    def run(self, graph: Graph, ctx: PassContext) -> Counter[str]:
+        counts = Counter[str]()
+        writers = list(_writers(graph))
+        for node, kind in writers:
+            _require_references(node, kind)
+        for node, kind in writers:
+            added = complete_outputs(node, kind)
+            if added:
+                counts["outputs_added"] += len(added)
+                ctx.record(self.name, "outputs_added", node=node.name, type=node.type, outputs=added)
+        return counts
+
+
+def _writers(graph: Graph) -> Iterator[tuple[OpDesc, OperatorType]]:
+    for each in graph.all_graphs():
+        for type_name in each.types():
+            kind = find(type_name)
+            if kind is not None and kind.writes:
+                for node in each.nodes_of(type_name):
+                    yield node, kind
+
+
+def complete_outputs(node: OpDesc, kind: OperatorType) -> list[str]:
+    """Append what is missing; returns the names of the new outputs."""
+    names = output_names(node, kind)
+    added = []
+    for slot in _written_slots(node, kind):
+        name, desc = input_name(node, kind, slot), node.input_descs[slot]
+        assert desc is not None
+        if name in names:
+            continue
+        if kind.outputs and not any(port.name in kind.writes for port in kind.outputs):
+            node.input_descs[slot] = desc.with_attr(REF_PORT_INDEX, (slot,))
+            continue
+        node.add_output(replace(desc, attrs=NO_ATTRS, name=""))
+        names.append(name)
+        added.append(name)
+    if added:
+        node.output_names = names
+    return added
+
+
+def _written_slots(node: OpDesc, kind: OperatorType) -> list[int]:
+    return [
+        slot
+        for slot, port in enumerate(node.inputs)
+        if port is not None and input_name(node, kind, slot) in kind.writes
+    ]
+
+
+def _require_references(node: OpDesc, kind: OperatorType) -> None:
+    """Every written input leads to a variable, each to another one. Raises CompileError."""
+    seen: dict[OpDesc, str] = {}
+    for slot in _written_slots(node, kind):
+        name = input_name(node, kind, slot)
+        source = _origin(node, slot)
+        if source.type not in _WRITABLE | _PASSED_IN or (source.type == "Data" and source.graph.parent is None):
+            raise CompileError(
+                "G2018",
+                f"node {node.name!r} writes its input {name!r}, which is not a variable",
+                kind="PASS_FAILED",
+                where=f"node {node.name} ({node.type}), input {slot}",
+                why=f"expected a Variable or RefData; actual {source.name!r} of type {source.type}",
+                do="feed the input from a Variable node",
+                node=node.name,
+            )
+        if source in seen:
+            raise CompileError(
+                "G2018",
+                f"node {node.name!r} writes variable {source.name!r} through two inputs",
+                kind="PASS_FAILED",
+                where=f"node {node.name} ({node.type}), inputs {seen[source]!r} and {name!r}",
+                why="the two results would overwrite each other",
+                do="use a variable of its own for each input",
+                node=node.name,
+            )
+        seen[source] = name
+
+
+def _origin(node: OpDesc, slot: int) -> OpDesc:
+    """The node at the start of the references and conversions that lead to a written input."""
+    port = node.inputs[slot]
+    assert port is not None
+    while True:
+        producer = port.node
+        back = (
+            0
+            if producer.type in TRANS_TYPES or producer.type == "RefIdentity"
+            else _input_behind(port.node, port.index)
+        )
+        if back is None or back >= len(producer.inputs) or producer.inputs[back] is None:
+            return producer
+        port = producer.inputs[back]
+        assert port is not None
+
+
+def _input_behind(producer: OpDesc, index: int) -> int | None:
+    """The written input of which output `index` is the new value."""
+    kind = find(producer.type)
+    if kind is None or not kind.writes:
+        return None
+    names = output_names(producer, kind)
+    if index >= len(names) or names[index] not in kind.writes:
+        return None
+    return next((s for s in range(len(producer.inputs)) if input_name(producer, kind, s) == names[index]), None)

@@ -1,0 +1,68 @@
+"""Inputs that an operator writes in place (training.md 9.1), and the outputs that show the write."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from gecli.ir.attributes import REF_PORT_INDEX
+from gecli.ir.op_desc import OpDesc, Use
+from gecli.ops.operator import OperatorType
+from gecli.ops.registry import find
+
+
+class Write(NamedTuple):
+    """Input `slot` is written; output `output` is the same memory afterwards, None when no output shows it."""
+
+    slot: int
+    output: int | None
+
+
+def writes_of(node: OpDesc) -> list[Write]:
+    """The written inputs of a node in input order, for this node's own ports.
+
+    GE keeps a table by operator type that it fills from the first node of each type. A variable ref is never a writer.
+    """
+    if node.ref_variable is not None or node.is_variable:
+        return []
+    kind = find(node.type)
+    found = []
+    for slot, port in enumerate(node.inputs):
+        if port is None:
+            continue
+        output = None if kind is None else _output_of(node, kind, slot)
+        if output is not None:
+            found.append(Write(slot, output))
+        elif _is_marked(node, slot):
+            found.append(Write(slot, None))
+    return found
+
+
+def writes_at(use: Use) -> list[Write]:
+    """The writes through one input of a node."""
+    return [write for write in writes_of(use.node) if write.slot == use.slot]
+
+
+def output_names(node: OpDesc, kind: OperatorType) -> list[str]:
+    """The names of a node's output ports: its own, or those that its type declares."""
+    if node.output_names is not None:
+        return list(node.output_names)
+    return [kind.output_name(index) for index in range(len(node.output_descs))]
+
+
+def input_name(node: OpDesc, kind: OperatorType, slot: int) -> str:
+    if node.input_names is not None and slot < len(node.input_names):
+        return str(node.input_names[slot])
+    return kind.input_name(slot)
+
+
+def _output_of(node: OpDesc, kind: OperatorType, slot: int) -> int | None:
+    name = input_name(node, kind, slot)
+    if name not in kind.writes:
+        return None
+    names = output_names(node, kind)
+    return names.index(name) if name in names else None
+
+
+def _is_marked(node: OpDesc, slot: int) -> bool:
+    desc = node.input_descs[slot]
+    return desc is not None and bool(desc.attrs.get(REF_PORT_INDEX))
