@@ -8,14 +8,15 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from gecli.compiler import Session, compile_model
-    from gecli.loading import load_graph, save_graph
+    from gecli.loading import save_graph
+    from gecli.loading.in_memory import load_graph
     from gecli.runtime import Runtime
 
 _LAZY = {
     "Runtime": "gecli.runtime",
     "Session": "gecli.compiler",
     "compile_model": "gecli.compiler",
-    "load_graph": "gecli.loading",
+    "load_graph": "gecli.loading.in_memory",
     "save_graph": "gecli.loading",
 }
 

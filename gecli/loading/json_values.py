@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 Json = Any
 TENSOR_SOURCES = ("data", "base64", "file", "fill", "random")
+_FORMAT_KEYS = ("format", "origin_format", "origin_shape", "origin_dtype", "c0")
 DESC_KEYS = frozenset(
     (
         "dtype",
@@ -293,7 +294,7 @@ def read_tensor(source: Source, value: Json, pointer: str, desc: TensorDesc | No
         dtype = desc.dtype if dtype is None else dtype
         if shape is None and desc.is_static:
             shape = desc.shape
-    weight = _SOURCES[given[0]](source, members, pointer, dtype, shape)
+    weight: Weight = _SOURCES[given[0]](source, members, pointer, dtype, shape)
     return weight.described_as(_weight_desc(source, members, pointer, weight.desc, desc))
 
 
@@ -301,9 +302,7 @@ def _weight_desc(
     source: Source, members: dict[str, Json], pointer: str, plain: TensorDesc, desc: TensorDesc | None
 ) -> TensorDesc:
     """The descriptor of the value: that of the node's output where both agree, else what the tensor says."""
-    own = {
-        key: members[key] for key in ("format", "origin_format", "origin_shape", "origin_dtype", "c0") if key in members
-    }
+    own: dict[str, Json] = {key: members[key] for key in _FORMAT_KEYS if key in members}
     if own:
         own["dtype"], own["shape"] = plain.dtype.serial, list(plain.shape)
         return read_desc(source, own, pointer)
@@ -422,7 +421,7 @@ def _from_random(
         raise source.fault(f"{place}/range", "range needs [low, high]", f"found {kind_of(limits)}")
     generator = np.random.default_rng(seed)
     if dtype.is_float:
-        values = generator.uniform(limits[0], limits[1], shape)
+        values: Array = generator.uniform(limits[0], limits[1], shape)
     else:
         values = generator.integers(int(limits[0]), int(limits[1]), shape, endpoint=True)
     return Weight.of(np.asarray(values).astype(dtype.numpy), TensorDesc(dtype, shape))

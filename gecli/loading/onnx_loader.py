@@ -39,7 +39,7 @@ def load_onnx(
     if not options.allow_unsupported:
         check_supported(model)
     with collector_paused():
-        graph, binding, inputs = _build(model, shapes or InputShapes())
+        graph, binding, _inputs = _build(model, shapes or InputShapes())
     return LoadedModel(
         graph,
         "onnx",
@@ -87,7 +87,7 @@ def _build(model: OnnxModel, shapes: InputShapes) -> tuple[Graph, Binding, list[
     others = dict.fromkeys(sorted(constants), "an initializer (a weight)") if shapes.items else {}
     if shapes.items:
         for node in message.node:
-            others.update({name: f"an output of node {node.name or node.op_type!r}" for name in node.output})
+            others.update(dict.fromkeys(node.output, f"an output of node {node.name or node.op_type!r}"))
             others.setdefault(node.name, f"a node of type {node.op_type}")
     binding = bind_input_shapes(inputs, shapes, others, os.path.basename(model.path))
     graph = Graph(message.name or os.path.splitext(os.path.basename(model.path))[0])

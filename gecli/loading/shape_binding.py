@@ -208,7 +208,8 @@ def _with_sizes(each: ModelInput, sizes: Mapping[str, int]) -> tuple[TensorDesc,
 
 def _with_item(each: ModelInput, bound: TensorDesc, item: ShapeItem, faults: list[Diagnostic]) -> TensorDesc | None:
     model = bound.shape
-    if model != UNKNOWN_RANK and len(model) != len(item.dims):
+    # A scalar takes any shape: exporters write [] for "one value", and users feed [1] (atc checks no rank there).
+    if model not in (UNKNOWN_RANK, ()) and len(model) != len(item.dims):
         faults.append(
             Diagnostic(
                 "E10049",
@@ -223,7 +224,7 @@ def _with_item(each: ModelInput, bound: TensorDesc, item: ShapeItem, faults: lis
         )
         return None
     dims = item.dims
-    if model != UNKNOWN_RANK:
+    if len(model) == len(item.dims):
         wrong = [
             axis
             for axis, dim in enumerate(model)
@@ -257,7 +258,9 @@ def _within(dim: int, limits: Range) -> bool:
 
 def _warn_of_override(each: ModelInput, desc: TensorDesc, item: ShapeItem, warnings: list[Diagnostic]) -> None:
     model = each.desc.shape
-    if model == UNKNOWN_RANK or all(old in (new, -1) for old, new in zip(model, desc.shape)):
+    if model == UNKNOWN_RANK or (
+        len(model) == len(desc.shape) and all(old in (new, -1) for old, new in zip(model, desc.shape))
+    ):
         return
     if item.is_dynamic:
         return

@@ -276,7 +276,7 @@ def outline(source: ByteSource, begin: int, end: int) -> Outline:
         window = source.read(position, min(20, end - position))
         tag, at = _varint(window, 0)
         if tag is None or tag >> 3 == 0:
-            return {} if not found else found
+            return found
         wire = tag & 7
         value, after = _varint(window, at) if wire in (0, 2) else (0, at)
         if value is None:
