@@ -78,7 +78,7 @@ def complete_outputs(node: OpDesc, kind: OperatorType) -> list[str]:
         names.append(name)
         added.append(name)
     if added:
-        node.output_names = names
+        node.output_names = tuple(names)
     return added
 
 

@@ -2,21 +2,52 @@
 
 from __future__ import annotations
 
+from gecli.passes.apply_add_output import ApplyAddOutput
+from gecli.passes.assign_remove import AssignRemove
 from gecli.passes.base import CompileSettings, Pass, Stage
+from gecli.passes.cancel_inverse_trans import CancelInverseTrans
 from gecli.passes.common_subexpression import CommonSubexpression
 from gecli.passes.constant_folding import ConstantFolding
 from gecli.passes.infer_shape import InferShape
 from gecli.passes.prune import Prune
+from gecli.passes.recover_trans_roads import RecoverTransRoads
+from gecli.passes.ref_identity_delete import RefIdentityDelete
+from gecli.passes.split_variable_into_subgraph import SplitVariableIntoSubgraph
 from gecli.passes.useless_nodes import IdentityRemove, NoUseReshapeRemove, UnchangedTransposeRemove
+from gecli.passes.var_is_initialized import VarIsInitialized
+from gecli.passes.variable_op import VariableOp
+from gecli.passes.variable_prepare import VariablePrepare
+from gecli.passes.variable_ref_delete import VariableRefDelete
+from gecli.passes.variable_ref_useless_control_out_delete import VariableRefUselessControlOutDelete
 
 # A pass that GE runs at several places stands at each of them.
 STAGES: tuple[tuple[Stage, tuple[type[Pass], ...]], ...] = (
+    (Stage.NORMALIZE, (SplitVariableIntoSubgraph,)),
     (
         Stage.PREPARE,
-        (InferShape, IdentityRemove, NoUseReshapeRemove, UnchangedTransposeRemove, Prune),
+        (
+            InferShape,
+            VarIsInitialized,
+            IdentityRemove,
+            NoUseReshapeRemove,
+            UnchangedTransposeRemove,
+            Prune,
+        ),
     ),
-    (Stage.OPTIMIZE_1, (CommonSubexpression, ConstantFolding, Prune)),
-    (Stage.OPTIMIZE_2, (ConstantFolding, Prune)),
+    (Stage.ORIGINAL, (ApplyAddOutput,)),
+    (Stage.RUNNING_FORMAT, (VariablePrepare, RecoverTransRoads)),
+    (
+        Stage.OPTIMIZE_1,
+        (
+            CommonSubexpression,
+            VariableOp,
+            CancelInverseTrans,
+            ConstantFolding,
+            Prune,
+            VariableRefUselessControlOutDelete,
+        ),
+    ),
+    (Stage.OPTIMIZE_2, (AssignRemove, ConstantFolding, RefIdentityDelete, VariableRefDelete, Prune)),
 )
 
 
@@ -31,7 +62,7 @@ def pass_names() -> dict[str, bool]:
 
 
 def _wanted(kind: type[Pass], settings: CompileSettings) -> bool:
-    return kind.name != "VariableOpPass" or settings.variable_acc
+    return kind is not VariableOp or settings.variable_acc
 
 
 def _placed(step: Pass, stage: Stage) -> Pass:

@@ -13,7 +13,7 @@ from gecli.ir.graph import Graph
 from gecli.ir.op_desc import OpDesc, Port
 from gecli.ir.tensor_desc import Shape, TensorDesc
 from gecli.ir.weight import Weight
-from gecli.variables.trans_road import DATA_UNCHANGED_TYPES, TYPE_ALIASES, TransStep
+from gecli.variables.trans_road import TransStep
 
 # GE's table of trans ops; the data come in through input 0 of each.
 TRANS_TYPES = frozenset(
@@ -136,12 +136,3 @@ def inserted_axes(longer: Shape, shorter: Shape) -> tuple[int, ...]:
         if tuple(dim for axis, dim in enumerate(longer) if axis not in axes) == tuple(shorter):
             return axes
     return ()
-
-
-def road_type(node: OpDesc) -> str:
-    """The type as roads spell it."""
-    return TYPE_ALIASES.get(node.type, node.type)
-
-
-def changes_data(node: OpDesc) -> bool:
-    return road_type(node) not in DATA_UNCHANGED_TYPES

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from gecli.errors import CompileError
 from gecli.ir.attributes import REF_VAR_SRC_VAR_NAME, STREAM_LABEL, VARIABLE_TYPES
 from gecli.ir.graph import Graph
 from gecli.ir.op_desc import OpDesc, Port, Use
@@ -154,14 +153,3 @@ def _order_before_successors(graph: Graph, writer: OpDesc, ref: OpDesc) -> None:
     for after in graph.successors(writer):
         if after is not ref:
             graph.add_control(ref, after)
-
-
-def require_output(node: OpDesc, variable: str) -> None:
-    """Raises CompileError when a node that should show a write to `variable` has no output."""
-    if not node.output_descs:
-        raise CompileError(
-            "G2018",
-            f"node {node.name!r} writes variable {variable!r} and has no output",
-            kind="PASS_FAILED",
-            node=node.name,
-        )

@@ -1,0 +1,139 @@
+"""Let subgraphs see the variables that are passed into them (GE: SplitVariableIntoSubgraphPass)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+
+from gecli.errors import CompileError
+from gecli.ir.attributes import DATA_INDEX, PARENT_NODE_INDEX
+from gecli.ir.graph import Graph
+from gecli.ir.op_desc import OpDesc, Port, Use
+from gecli.passes.base import Pass, PassContext, Stage
+from gecli.passes.facts import Fact
+from gecli.passes.variable_prepare import VAR_LIKE_TYPES
+
+_LOOPS = frozenset(("While", "_While", "StatelessWhile"))
+_CHOICES = frozenset(("If", "_If", "StatelessIf", "Case", "StatelessCase"))  # input 0 decides and is not passed in
+_UNKNOWN_SHAPE = "_graph_unknown_flag"
+_MULTI_BATCH = "mbatch-inserted-node"
+
+
+@dataclass(frozen=True)
+class SplitVariableIntoSubgraph(Pass):
+    """A variable that is an argument of a function node stands in each of its subgraphs itself, under its own name.
+
+    The subgraph then reads and writes the variable and not a copy of it. What a loop returns for the argument is the
+    variable again. All nodes of one name share one entry of the variable manager.
+    """
+
+    name = "SplitVariableIntoSubgraphPass"
+    stage = Stage.NORMALIZE
+    ensures = (Fact.ACYCLIC,)
+    correctness = True
+
+    def run(self, graph: Graph, ctx: PassContext) -> Counter[str]:
+        counts = Counter[str]()
+        if not graph.subgraphs:
+            return counts
+        # A graph is visited before its subgraphs, so a variable reaches the innermost one.
+        for each in graph.all_graphs():
+            waiting = each.nodes_of(*sorted(VAR_LIKE_TYPES))
+            while waiting:
+                variable = waiting.pop(0)
+                copied, loop_outputs = _split(each, variable)
+                counts["variables_copied"] += copied
+                if loop_outputs:
+                    waiting.append(variable)  # it has new consumers
+        return counts
+
+
+def _split(graph: Graph, variable: OpDesc) -> tuple[int, int]:
+    """Copy a variable into the subgraphs of its consumers; returns counts of copies and of rewired loop outputs."""
+    copied = rewired = 0
+    for use in graph.consumers(variable.out()):
+        into = _copy_into_subgraphs(graph, variable, use)
+        copied += into
+        if into and use.node.type in _LOOPS:
+            rewired += _rewire_loop(graph, variable, use)
+    return copied, rewired
+
+
+def _copy_into_subgraphs(graph: Graph, variable: OpDesc, use: Use) -> int:
+    """GE lets the last subgraph alone decide whether the node counts as changed; here any of them does."""
+    copied = 0
+    for name in use.node.subgraphs:
+        sub = graph.subgraphs.get(name)
+        if sub is None:
+            raise CompileError(
+                "G2018",
+                f"node {use.node.name!r} calls a subgraph {name!r} that does not exist",
+                kind="PASS_FAILED",
+                where=f"node {use.node.name} ({use.node.type})",
+                node=use.node.name,
+            )
+        if use.node.type == "PartitionedCall" and sub.attrs.get(_UNKNOWN_SHAPE):
+            break  # it is unfolded into this graph later
+        copied += _copy_into(sub, variable, use)
+    return copied
+
+
+def _copy_into(sub: Graph, variable: OpDesc, use: Use) -> bool:
+    data = next((node for node in sub.inputs if _argument_of(node, use.node) == use.slot), None)
+    if data is None or not data.users[0]:
+        return False
+    twin = _twin(sub, variable, data)
+    if variable.type == "RefData" and use.node.type == "Case" and use.node.attrs.get(_MULTI_BATCH):
+        _take_dims(twin, data)
+    for each in sub.consumers(data.out()):
+        sub.replace_input(each.node, each.slot, Port(twin, 0))
+    sub.add_control(data, twin)
+    return True
+
+
+def _argument_of(data: OpDesc, caller: OpDesc) -> int:
+    """Which input of the calling node a Data node of its subgraph stands for."""
+    index = data.attrs.get(PARENT_NODE_INDEX)
+    if index is None:
+        index = data.attrs.get(DATA_INDEX, 0) + (caller.type in _CHOICES)
+    return int(index)
+
+
+def _twin(sub: Graph, variable: OpDesc, data: OpDesc) -> OpDesc:
+    """The node of the variable in a subgraph: the one it has, or a copy of `variable`."""
+    existing = sub.get(variable.name)
+    if existing is not None and existing.type in VAR_LIKE_TYPES:
+        return existing
+    if existing is not None:
+        # The name is the variable's identity, the other node only happens to have it.
+        sub.rename(existing, sub.unique_name(variable.name))
+    twin = OpDesc(
+        variable.name,
+        variable.type,
+        attrs=dict(variable.attrs),
+        output_descs=list(variable.output_descs),
+        input_descs=list(variable.input_descs),
+        input_names=variable.input_names,
+        output_names=variable.output_names,
+    )
+    return sub.add(twin, near=data)
+
+
+def _rewire_loop(graph: Graph, variable: OpDesc, use: Use) -> int:
+    """Who takes the loop's output for this argument reads the variable, after the loop."""
+    if use.slot >= len(use.node.output_descs):
+        return 0
+    uses = graph.consumers(use.node.out(use.slot))
+    for each in uses:
+        graph.replace_input(each.node, each.slot, variable.out())
+        graph.add_control(use.node, each.node)
+    return len(uses)
+
+
+def _take_dims(twin: OpDesc, data: OpDesc) -> None:
+    """Give a writable input of one batch size the dims of that branch."""
+    shape = data.output_descs[0].shape
+    for descs in (twin.output_descs, twin.input_descs):
+        for index, desc in enumerate(descs[:1]):
+            if desc is not None:
+                descs[index] = replace(desc, shape=shape, origin_shape=shape)

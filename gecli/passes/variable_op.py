@@ -1,0 +1,291 @@
+"""Fold a variable's conversions into the variable itself (GE: VariableOpPass, variable acceleration)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from gecli.errors import Diagnostic
+from gecli.ir.attributes import VARIABLE_TYPES
+from gecli.ir.graph import Graph
+from gecli.ir.op_desc import OpDesc, Use
+from gecli.ir.surgery import bypass, isolate
+from gecli.ir.tensor_desc import NO_ATTRS, TensorDesc
+from gecli.layout.axes import permutation
+from gecli.layout.cast import HOST_PAIRS
+from gecli.layout.transfer import can_transfer
+from gecli.passes.base import Pass, PassContext, Stage
+from gecli.passes.facts import Fact
+from gecli.passes.trans_ops import TRANS_TYPES, step_of, undoes, unplug_constants
+from gecli.passes.written_inputs import writes_at
+from gecli.variables.trans_road import ROAD_TYPES, TransRoad, TransStep
+
+
+class Stop(NamedTuple):
+    """Why the search for a further common conversion ended: a reason code of formats.md 9.1, and the node."""
+
+    reason: str
+    node: str = ""
+
+
+@dataclass(slots=True)
+class Group:
+    """All nodes of one variable: the variable itself, once in each subgraph that uses it, and its refs."""
+
+    name: str
+    variables: list[OpDesc] = field(default_factory=list)
+    refs: list[OpDesc] = field(default_factory=list)
+
+    @property
+    def consumers(self) -> list[Use]:
+        return [use for node in self.variables for use in node.graph.consumers(node.out())]
+
+
+@dataclass(frozen=True)
+class VariableOp(Pass):
+    """Store each variable in the form that all its readers want.
+
+    When every reader of a variable goes through the same conversion, the variable takes the converted descriptor, the
+    conversions disappear and are kept as the variable's trans road; then again, for the conversions behind. A
+    variable that is written back changes only if the write side undoes what the read side does.
+    """
+
+    name = "VariableOpPass"
+    stage = Stage.OPTIMIZE_1
+    requires = (Fact.VARIABLES_PREPARED,)
+    ensures = (Fact.VARIABLES_PREPARED, Fact.ACYCLIC)
+    level = "O3"
+
+    def run(self, graph: Graph, ctx: PassContext) -> Counter[str]:
+        counts = Counter[str]()
+        if graph.parent is not None or ctx.variables.shares_memory_between_batches:
+            reason = "SUBGRAPH" if graph.parent is not None else "SHARED_BATCH"
+            ctx.record(self.name, "skipped", graph=graph.name, reason=reason)
+            return counts
+        _renew_descs(graph, ctx)
+        for group in variable_groups(graph):
+            road, removed, stop = fuse(group, ctx)
+            self._report(group, road, stop, ctx)
+            if road:
+                _settle(group, road, ctx)
+                counts["variables_changed"] += 1
+                counts["conversions_removed"] += removed
+        return counts
+
+    def _report(self, group: Group, road: TransRoad, stop: Stop, ctx: PassContext) -> None:
+        """What happened to a variable, for --explain-variable; a road that loses precision is told to the user."""
+        ctx.record(
+            self.name,
+            "changed" if road else "unchanged",
+            variable=group.name,
+            reason=stop.reason,
+            node=stop.node,
+            road=[f"{step.type}: {step.src} -> {step.dst}" for step in road],
+            lossy=road.lossy,
+        )
+        for step in road:
+            if step.is_lossy:
+                ctx.warnings.append(_loses_precision(group.name, step))
+
+
+def variable_groups(graph: Graph) -> list[Group]:
+    """The variables of a graph and its subgraphs with their refs, by name (GE's order is unspecified)."""
+    groups: dict[str, Group] = {}
+    refs: list[OpDesc] = []
+    for node in dict.fromkeys(graph.all_nodes()):
+        if node.type not in VARIABLE_TYPES:
+            continue
+        if node.ref_variable is None:
+            groups.setdefault(node.name, Group(node.name)).variables.append(node)
+        else:
+            refs.append(node)
+    for ref in refs:
+        if ref.ref_variable in groups:
+            groups[ref.ref_variable].refs.append(ref)
+    return [groups[name] for name in sorted(groups)]
+
+
+def fuse(group: Group, ctx: PassContext) -> tuple[TransRoad, int, Stop]:
+    """Fold layer after layer of common conversions; the graph is changed, the descriptors are not yet.
+
+    Returns the road, how many nodes went, and why there was no further layer.
+    """
+    name = group.name
+    if not ctx.rebuild.permits_change(name) or ctx.variables.trans_road(name) is not None:
+        return TransRoad(), 0, Stop("LOCKED")
+    road: list[TransStep] = []
+    removed = 0
+    current = replace(group.variables[0].output_descs[0], attrs=NO_ATTRS)
+    while True:
+        found = next_step(group, current, strict_cast=ctx.settings.strict_variable_cast)
+        if isinstance(found, Stop):
+            return TransRoad(road), removed, found
+        if current.format != found.src.format:
+            road.append(TransStep("ReFormat", current, found.src))
+        road.append(found)
+        current = found.dst
+        removed += _remove_layer(group)
+
+
+def next_step(group: Group, current: TensorDesc, *, strict_cast: bool) -> TransStep | Stop:
+    """The conversion that all readers of a variable in the form `current` share and all writers undo."""
+    layer = group.consumers
+    if not layer:
+        return Stop("NO_CONSUMER")
+    for use in layer:
+        if use.node.type not in TRANS_TYPES:
+            return Stop("NOT_TRANS_OP", use.node.name)
+        if use.slot != 0:
+            return Stop("DATA_INDEX", use.node.name)
+    step = step_of(layer[0].node)
+    for use in layer[1:]:
+        if not _same_step(step_of(use.node), step):
+            return Stop("KEYS_DIFFER", use.node.name)
+    reason = _refusal(step, current, strict_cast)
+    if reason:
+        return Stop(reason, layer[0].node.name)
+    return _write_side(group, layer, step) or step
+
+
+def _same_step(a: TransStep, b: TransStep) -> bool:
+    """Types and attributes too: two transposes of a square tensor give equal descriptors."""
+    return (
+        a.type == b.type and a.src.same_storage(b.src) and a.dst.same_storage(b.dst) and dict(a.attrs) == dict(b.attrs)
+    )
+
+
+def _refusal(step: TransStep, current: TensorDesc, strict_cast: bool) -> str:
+    """Why a variable in the form `current` cannot take this step; empty when it can."""
+    src, dst = step.src, step.dst
+    if not dst.is_static:
+        return "UNKNOWN_SHAPE"
+    if step.type not in ROAD_TYPES:
+        return "TYPE_NOT_FUSIBLE"
+    if src.dtype is not current.dtype or src.shape != current.shape:
+        return "INPUT_MISMATCH"
+    if step.type == "Cast":
+        if src.format != dst.format or src.shape != dst.shape:
+            return "MIXED_STEP"
+        if (src.dtype, dst.dtype) not in HOST_PAIRS:
+            return "CAST_PAIR"
+        return "LOSSY_CAST" if strict_cast and step.is_lossy else ""
+    if src.dtype is not dst.dtype:
+        return "MIXED_STEP"
+    if step.is_data_unchanged:
+        return "" if src.elements == dst.elements else "MIXED_STEP"
+    possible, reason = can_transfer(src, dst)
+    if not possible:
+        return reason
+    if step.type == "TransposeD" and step.attrs.get("perm") != permutation(src.format.primary, dst.format.primary):
+        return "FORMAT_PAIR"
+    return ""
+
+
+def _write_side(group: Group, layer: list[Use], step: TransStep) -> Stop | None:
+    """Why the refs do not allow the step. The way back must be executable, or the variable could not be exported."""
+    readers = {use.node for use in layer}
+    for ref in group.refs:
+        port = ref.inputs[0] if ref.inputs else None
+        if port is None:
+            return Stop("REF_NO_PRODUCER", ref.name)
+        writer = port.node
+        if writer in readers or writer.type not in TRANS_TYPES or not writer.inputs or writer.inputs[0] is None:
+            return Stop("REF_NOT_INVERSE", writer.name)
+        back = step_of(writer)
+        if not undoes(back, step) or back.why_not_executable():
+            return Stop("REF_NOT_INVERSE", writer.name)
+    if not group.refs:
+        return _unseen_writer(layer)
+    return None
+
+
+def _unseen_writer(layer: list[Use]) -> Stop | None:
+    """An operator that writes a conversion's result, while nothing is stored back: it must not reach the variable."""
+    for use in layer:
+        for behind in use.node.graph.consumers(use.node.out()):
+            if writes_at(behind):
+                return Stop("REF_NO_PRODUCER", behind.node.name)
+    return None
+
+
+def _remove_layer(group: Group) -> int:
+    """Take out the conversions at the readers and their inverses at the refs (GE: DealFusion)."""
+    removed = 0
+    for node in dict.fromkeys(use.node for use in group.consumers):
+        unplug_constants(node.graph, node)
+        isolate(node.graph, node)
+        removed += 1
+    for ref in group.refs:
+        port = ref.inputs[0]
+        assert port is not None
+        writer = port.node
+        if sum(len(users) for users in writer.users) > 1:
+            bypass(ref.graph, Use(ref, 0))
+            continue
+        unplug_constants(writer.graph, writer)
+        isolate(writer.graph, writer)
+        removed += 1
+    return removed
+
+
+def _settle(group: Group, road: TransRoad, ctx: PassContext) -> None:
+    """Record the change and give all nodes of the variable the stored form."""
+    ctx.variables.set_trans_road(group.name, road)
+    ctx.variables.set_changed_graph_id(group.name, ctx.graph_id)
+    ctx.rebuild.state_changed(group.name)
+    for node in group.variables:
+        initial = node.init_value
+        node.output_descs[0] = stored_form(node.output_descs[0], road.target)
+        if initial is not None:
+            node.set_init_value(road.convert_weight(initial))
+    for ref in group.refs:
+        ref.output_descs[0] = stored_form(ref.output_descs[0], road.target)
+        ref.input_descs[0] = ref.output_descs[0]
+    if road.is_data_unchanged and ctx.variables.exists(group.name):
+        ctx.variables.renew(group.name, group.variables[0].output_descs[0], with_shape=True)
+
+
+def stored_form(declared: TensorDesc, target: TensorDesc) -> TensorDesc:
+    """`declared` with the storage and the origin shape of `target`; its origin format stays (as in GE)."""
+    shape, fmt = target.logical_shape, declared.logical_format
+    is_origin = shape == target.shape and fmt == target.format
+    return replace(
+        declared,
+        dtype=target.dtype,
+        shape=target.shape,
+        format=target.format,
+        origin_shape=None if is_origin else shape,
+        origin_format=None if is_origin else fmt,
+    )
+
+
+def _renew_descs(graph: Graph, ctx: PassContext) -> None:
+    """Tell the session how this graph sees its variables, and remember that (GE: RenewVarDesc)."""
+    for node in _known_variables(graph, ctx):
+        ctx.variables.renew(node.name, node.output_descs[0])
+        ctx.variables.record_staged(ctx.graph_id, node.name, replace(node.output_descs[0], attrs=NO_ATTRS))
+
+
+def _known_variables(graph: Graph, ctx: PassContext) -> Iterator[OpDesc]:
+    for each in graph.all_graphs():
+        for node in each.nodes_of(*sorted(VARIABLE_TYPES)):
+            if ctx.variables.current_desc(node.name) is not None:
+                yield node
+
+
+def _loses_precision(variable: str, step: TransStep) -> Diagnostic:
+    return Diagnostic(
+        "G2016",
+        f"variable {variable!r} loses precision: it is stored as {step.dst.dtype.serial}"
+        f" instead of {step.src.dtype.serial}",
+        severity="warning",
+        kind="VAR_LOSSY_ROAD",
+        where=f"variable {variable}",
+        why=f"every reader casts it from {step.src.dtype.serial} to {step.dst.dtype.serial}",
+        do="keep it as it is with --strict-variable-cast",
+        node=variable,
+        expected=step.src.dtype.serial,
+        actual=step.dst.dtype.serial,
+    )
