@@ -1,4 +1,4 @@
-"""Transposed convolutions: Conv2DTranspose, Conv3DTranspose, Deconvolution, Conv2DBackpropInput, ONNX's ConvTranspose."""
+"""Transposed convolutions, input gradients (Conv2DTranspose, Conv2DBackpropInput...) and ONNX's ConvTranspose."""
 
 from __future__ import annotations
 

@@ -224,6 +224,34 @@ class ResizeBilinearV2(ImageResize):
         return Method("linear", "half_pixel" if self.half_pixel_centers else "asymmetric")
 
 
+@operator()
+class Upsample(Resampling):
+    """Each element of NCHW data repeated stride_h x stride_w times and scaled."""
+
+    scale: float = 1.0
+    stride_h: int = 2
+    stride_w: int = 2
+    zero_preserving = True
+    inputs = ("x",)
+
+    def infer(self, x: TensorDesc) -> TensorDesc:
+        shape = (-1,) * 4 if x.logical_shape == UNKNOWN_RANK else x.logical_shape
+        factors = (1, 1, self.stride_h, self.stride_w)
+        return TensorDesc(x.dtype, tuple(d * f if d >= 0 else -1 for d, f in zip(shape, factors)), x.logical_format)
+
+    @in_float32
+    def kernel(self, x: Array) -> Array:
+        return x.repeat(self.stride_h, axis=2).repeat(self.stride_w, axis=3) * x.dtype.type(self.scale)
+
+    def bind(self, inputs: Sequence[Array | None], outputs: Sequence[Array]) -> Step | None:
+        x, (y,) = inputs[0], outputs
+        if x is None or x.dtype != np.float32:
+            return None
+        spread, source = _spread(x, y, {2: self.stride_h, 3: self.stride_w})
+        scale = x.dtype.type(self.scale)
+        return lambda: np.multiply(source, scale, spread)
+
+
 @importer("Resize", since=10)
 def resize(node: OnnxNode, build: Builder) -> None:
     """ResizeNearestNeighborV2 where GE rounds as the ONNX mode does, else Resize (design decision 34)."""

@@ -12,6 +12,24 @@ from gecli.ops.onnx_import import Builder, OnnxNode, importer
 from gecli.ops.operator import From, operator
 
 
+def window_sum(x: Array, axis: int, below: int, above: int) -> Array:
+    """For each channel the sum over the channels from `below` under it to `above` over it."""
+    first = np.moveaxis(x, axis, 0)
+    total = np.zeros_like(first)
+    channels = first.shape[0]
+    for shift in range(-below, above + 1):
+        low, high = max(0, -shift), min(channels, channels - shift)
+        if low < high:
+            total[low:high] += first[low + shift : high + shift]
+    return np.moveaxis(total, 0, axis)
+
+
+def lrn_scale(x: Array, axis: int, below: int, above: int, alpha: float, bias: float) -> Array:
+    """bias + alpha * the windowed sum of squares."""
+    kind = x.dtype.type
+    return np.asarray(kind(bias) + kind(alpha) * window_sum(np.square(x), axis, below, above))
+
+
 @operator()
 class LRN(Bound):
     """x / (bias + alpha * sum of x^2 over 2*depth_radius + 1 channels)^beta."""
@@ -30,27 +48,10 @@ class LRN(Bound):
     def kernel(self, x: Array) -> Array:
         if self.norm_region != "ACROSS_CHANNELS":
             raise ValueError(f"norm_region {self.norm_region!r} is not supported")
-        return np.asarray(x / self.scale(x) ** x.dtype.type(self.beta))
-
-    def scale(self, x: Array) -> Array:
-        """bias + alpha * the windowed sum of squares."""
         axis = format_axis(self.in_descs[0] if self.in_descs else None, x.ndim)
-        return np.asarray(x.dtype.type(self.bias) + x.dtype.type(self.alpha) * self.window_sum(np.square(x), axis))
-
-    def window_sum(self, x: Array, axis: int, mirrored: bool = False) -> Array:
-        """The sum over the channel window of each element, or over the windows that hold it (`mirrored`)."""
-        below = self.depth_radius
-        above = self.radius_above if self.radius_above >= 0 else below
-        if mirrored:
-            below, above = above, below
-        first = np.moveaxis(x, axis, 0)
-        total = np.zeros_like(first)
-        channels = first.shape[0]
-        for shift in range(-below, above + 1):
-            low, high = max(0, -shift), min(channels, channels - shift)
-            if low < high:
-                total[low:high] += first[low + shift : high + shift]
-        return np.moveaxis(total, 0, axis)
+        above = self.radius_above if self.radius_above >= 0 else self.depth_radius
+        scale = lrn_scale(x, axis, self.depth_radius, above, self.alpha, self.bias)
+        return np.asarray(x / scale ** x.dtype.type(self.beta))
 
 
 @operator(onnx=From("MeanVarianceNormalization", defaults={"axes": (0, 2, 3)}))
