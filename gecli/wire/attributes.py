@@ -196,15 +196,25 @@ class AttrReader:
             value = self._values[data] = self.decode(ge_ir.AttrDef.FromString(data))
             return value
 
+    def node_attrs(self, coded: Message) -> dict[str, Any]:
+        """The attributes in a node's map<string, AttrDef bytes>, by name as stored, compressed names undone."""
+        if self.names:
+            return dict([self.named_value(key, coded[key]) for key in sorted(coded)])
+        known = self._values
+        attrs: dict[str, Any] = {}
+        for key in sorted(coded):
+            data = coded[key]
+            value = known.get(data)
+            attrs[key] = self.value(data) if value is None else value
+        return attrs
+
     def named_value(self, key: str, data: bytes) -> tuple[str, Any]:
-        """Name and value of one attribute of a node, with compressed names undone."""
-        if not self.names:
-            return key, self.value(data)
+        """Name and value of one attribute with a compressed name."""
         memo = (key, data)
         found = self._named.get(memo)
         if found is None:
             found = self.restored(key, self.value(data))
-            if len(data) <= MEMO_BYTES and not key.startswith("\0\0"):
+            if len(data) <= MEMO_BYTES:
                 self._named[memo] = found
         return found
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from google.protobuf.message import DecodeError
@@ -41,7 +44,8 @@ def decode_model(
     where = "MODEL_DEF"
     source: ByteSource = MemorySource(data) if isinstance(data, bytes) else data
     try:
-        return _Decoder(source, path or source.path, file_size, weights, root_names).model()
+        with _collector_paused():
+            return _Decoder(source, path or source.path, file_size, weights, root_names).model()
     except (DecodeError, WireError) as error:
         at = source.base + error.offset if isinstance(error, WireError) else source.base
         raise InputError(
@@ -52,6 +56,18 @@ def decode_model(
             file=path or source.path,
             offset=at,
         ) from error
+
+
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    """Linked nodes are cycles that the collector would walk again and again while they grow in number."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 class _Decoder:
@@ -115,8 +131,7 @@ class _Decoder:
 
     def node(self, op: Message) -> OpDesc:
         reader = self.reader
-        named = reader.named_value
-        attrs: dict[str, Any] = dict([named(key, value) for key, value in sorted(op.attr.items())])
+        attrs = reader.node_attrs(op.attr)
         if op.attr_groups:
             attrs[ATTR_GROUPS] = RawAttr("attr_groups", op.attr_groups)
         inputs = _port_names(attrs, "input")
@@ -143,29 +158,26 @@ class _Decoder:
     def link(self, node: OpDesc, texts: Any, by_name: dict[str, OpDesc]) -> None:
         """Connect the inputs of a node and mark optional inputs that are absent."""
         slot = 0
+        inputs = node.inputs
         for text in texts:
-            if not text:
-                slot += 1
-                continue
             name, _, number = text.rpartition(":")
             producer = by_name.get(name)
             if number == "-1":
                 self.link_control(node, producer, name)
                 continue
-            if producer is None:
+            if producer is not None:
+                index = 0 if number == "0" else self.output_index(node, text, number)
+                if index < len(producer.output_descs):
+                    inputs[slot] = Port(producer, index)
+                    producer.users[index][Use(node, slot)] = None
+                else:
+                    has = f"which has {len(producer.output_descs)} outputs"
+                    self.fail(node, f"input {slot} of {node.name!r} is output {index} of {name!r}, {has}")
+            elif text:
                 self.fail(node, f"input {slot} of {node.name!r} is {text!r}, but no node of that name exists")
-            elif (index := self.output_index(node, text, number)) >= len(producer.output_descs):
-                self.fail(
-                    node,
-                    f"input {slot} of {node.name!r} is output {index} of {name!r}, "
-                    f"which has {len(producer.output_descs)} outputs",
-                )
-            else:
-                node.inputs[slot] = Port(producer, index)
-                producer.users[index][Use(node, slot)] = None
             slot += 1
         for k, desc in enumerate(node.input_descs):
-            if node.inputs[k] is None and desc is not None and _is_absent(desc):
+            if inputs[k] is None and desc is not None and _is_absent(desc):
                 node.input_descs[k] = None
 
     def link_control(self, node: OpDesc, before: OpDesc | None, name: str) -> None:
@@ -237,19 +249,10 @@ def _port_names(attrs: dict[str, Any], side: str) -> tuple[str, ...] | None:
     names, indices = attrs.get(key), attrs.get(value)
     if type(names) is not tuple or type(indices) is not tuple or not names:
         return None
-    if indices != _ranges(len(names)) or not all(isinstance(name, str) for name in names):
+    if indices != tuple(range(len(names))) or {*map(type, names)} != {str}:
         return None
     del attrs[key], attrs[value]
     return names
-
-
-_RANGES: list[tuple[int, ...]] = []
-
-
-def _ranges(count: int) -> tuple[int, ...]:
-    while len(_RANGES) <= min(count, 64):
-        _RANGES.append(tuple(range(len(_RANGES))))
-    return _RANGES[count] if count <= 64 else tuple(range(count))
 
 
 def _repeats(input_descs: list[TensorDesc | None], output_descs: list[TensorDesc]) -> bool:
