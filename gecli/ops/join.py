@@ -221,12 +221,16 @@ def _replaced(shape: Dims, place: int, dim: int) -> Dims:
 
 
 def split_at(x: Array, axis: int, sizes: Sequence[int] | None, count: int) -> tuple[Array, ...]:
-    """Views of the parts of a split. Raises ValueError when they do not add up."""
+    """Views of the parts of a split. Raises ValueError when they do not add up.
+
+    Without sizes the last part may be smaller, as ONNX has it: inference refuses that where GE would.
+    """
     whole = x.shape[axis]
     if sizes is None:
-        if whole % count:
-            raise ValueError(f"dim {axis} of {list(x.shape)} does not divide by {count}")
-        sizes = [whole // count] * count
+        each = -(-whole // count)
+        sizes = [each] * (count - 1) + [whole - each * (count - 1)]
+        if sizes[-1] < 0:
+            raise ValueError(f"dim {axis} of {list(x.shape)} is too small for {count} parts")
     elif -1 in sizes:
         rest = whole - sum(size for size in sizes if size >= 0)
         sizes = [rest if size == -1 else size for size in sizes]

@@ -28,9 +28,12 @@ NARROW = {DataType.INT4: (-8, 7), DataType.UINT2: (0, 3), DataType.INT2: (-2, 1)
 
 
 def saturated(x: Array, dtype: DataType) -> Array:
-    """Rounded numbers in an integer type, clamped to its range; floats are cast."""
+    """Rounded numbers in an integer type, clamped to its range; narrow floats are clamped, then rounded."""
     if not dtype.is_integer:
-        return x.astype(dtype.numpy)
+        import ml_dtypes
+
+        largest = float(ml_dtypes.finfo(dtype.numpy).max)
+        return np.clip(x, -largest, largest).astype(dtype.numpy)
     if dtype in NARROW:
         low, high = NARROW[dtype]
     else:
@@ -183,7 +186,7 @@ class Quantize:
         wide = x.astype(np.float32) if x.dtype.kind != "f" or is_half(x.dtype) else x
         scaled = wide / self._spread(_wide(scales), x)
         if not self.target.is_integer:
-            return scaled.astype(self.target.numpy)
+            return saturated(scaled, self.target)
         rounded = np.rint(scaled)
         if zero_points is not None:
             rounded = rounded + self._spread(zero_points, x).astype(wide.dtype)

@@ -227,7 +227,7 @@ def test_half_precision_gradients_round_once(type: str) -> None:
 
 def test_zero_gradients_give_zero_where_the_specification_says_so() -> None:
     for name, kind in load_all().items():
-        if kind.cls.__module__.endswith("activation_grad") and kind.zero_preserving:
+        if kind.cls.__module__.endswith(("activation_grad", "root_grad")) and kind.zero_preserving:
             zeros = [np.zeros(2, np.float32) for port in kind.inputs if not port.optional]
             result = kind.cls().kernel(*zeros)
             assert not np.any(result), name
