@@ -270,6 +270,7 @@ class ThresholdedRelu:
     """x where x > alpha, else 0."""
 
     alpha: float = 1.0
+    zero_preserving = True
     infer = same_as_input
 
     @in_float32

@@ -52,6 +52,7 @@ class Mul(BinaryUfunc):
     """x1 * x2."""
 
     ufunc = np.multiply
+    zero_preserving = True
 
 
 class Extremum(BinaryUfunc):
@@ -96,6 +97,7 @@ class BitwiseAnd(BinaryUfunc):
     """Bits set in both."""
 
     ufunc = np.bitwise_and
+    zero_preserving = True
 
 
 @operator(onnx=From("BitwiseOr", since=18))
@@ -117,6 +119,7 @@ class LeftShift(BinaryUfunc):
     """x shifted left by y bits; shifts by the width or more give 0."""
 
     ufunc = np.left_shift
+    zero_preserving = True
     inputs = ("x", "y")
     outputs = ("z",)
 
@@ -126,6 +129,7 @@ class RightShift(BinaryUfunc):
     """x shifted right by y bits."""
 
     ufunc = np.right_shift
+    zero_preserving = True
     inputs = ("x", "y")
     outputs = ("z",)
 

@@ -92,7 +92,6 @@ class LogicalOr(Comparison):
     """At least one true."""
 
     ufunc = np.logical_or
-    zero_preserving = True
 
 
 @importer("Xor", since=7)

@@ -1,4 +1,4 @@
-"""Running sums and products along an axis, and one-hot encoding."""
+"""Running sums and products along an axis, counting, and one-hot encoding."""
 
 from __future__ import annotations
 
@@ -90,6 +90,24 @@ class CumprodD(ScanD):
     """Cumprod with its axis as attribute."""
 
     ufunc = np.multiply
+
+
+@operator()
+class Bincount:
+    """How often each of 0..size-1 occurs in `array`, or the sum of its weights; larger values are dropped."""
+
+    shape_inputs = (1,)
+
+    def infer(self, array: TensorDesc, size: TensorDesc, weights: TensorDesc) -> TensorDesc:
+        known = value_of(size)
+        return TensorDesc(weights.dtype, (UNKNOWN_DIM if known is None else int(np.reshape(known, ())),))
+
+    def kernel(self, array: Array, size: Array, weights: Array) -> Array:
+        count = int(size.reshape(()))
+        values, amounts = array.reshape(-1), weights.reshape(-1)
+        counted = (values >= 0) & (values < count)
+        found = np.bincount(values[counted], amounts[counted] if amounts.size else None, minlength=count)
+        return found.astype(weights.dtype)
 
 
 class OneHotBase:

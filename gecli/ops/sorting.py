@@ -70,7 +70,7 @@ class Smallest:
     find: ClassVar[Any] = staticmethod(np.argmin)
 
 
-@operator()
+@operator(aliases=("ArgMax",))
 class ArgMaxV2(Largest, ArgExtremum):
     """The position of the first maximum along `dimension`."""
 

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from gecli.ir.dtype import DataType
+from gecli.ops.operator import REQUIRED
+from gecli.ops.registry import find, load_all
 from tests.ops.onnx_judge import Array, apply, assert_close, judge
 
 RNG = np.random.default_rng(0)
@@ -324,3 +326,28 @@ def test_float_to_int_truncates_saturates_and_turns_nan_into_0(x: Array) -> None
     (got,) = apply("Cast", x, dst_type=DataType.INT32)
     clipped = np.clip(np.nan_to_num(x.astype(np.float64), posinf=1e300, neginf=-1e300), -(2**31), 2**31 - 1)
     np.testing.assert_array_equal(got, np.trunc(clipped).astype(np.int32))
+
+
+ELEMENTWISE_FAMILIES = ("activation", "smooth_activation", "unary")
+
+
+def unary_types() -> list[str]:
+    """The registered types of the elementwise families with one input and no required attribute."""
+    return sorted(
+        name
+        for name, kind in load_all().items()
+        if kind.cls.__module__.removeprefix("gecli.ops.") in ELEMENTWISE_FAMILIES
+        and len(kind.inputs) == 1
+        and all(default is not REQUIRED for _, default in kind.attributes.values())
+    )
+
+
+@pytest.mark.parametrize("type", unary_types())
+def test_an_operator_is_marked_zero_preserving_exactly_when_it_maps_0_to_0(type: str) -> None:
+    kind = find(type)
+    assert kind is not None
+    zero = np.zeros(3, bool if type == "LogicalNot" else np.int32 if type == "Invert" else np.float32)
+    (got,) = apply(type, zero)
+    maps = bool((got == 0).all())
+    # These map 0 to 0 by default only: other attributes move it.
+    assert kind.zero_preserving == (maps and type not in ("HardTanh", "Power", "Shrink", "Threshold"))

@@ -246,3 +246,11 @@ def test_non_maximum_suppression_gives_what_onnxruntime_gives(limits: tuple[Any,
         inputs.append(numbers(most))
     inputs += [np.array([value], np.float32) for value in (overlap, score) if value is not None]
     judge("NonMaxSuppression", inputs, attrs={"center_point_box": center})
+
+
+def test_bincount_drops_what_is_out_of_range() -> None:
+    values = np.array([0, 3, 1, 3, 9, -1], np.int32)
+    (got,) = apply("Bincount", values, np.int32(4), np.zeros(0, np.float32))
+    np.testing.assert_array_equal(got, np.array([1, 1, 0, 2], np.float32))
+    (got,) = apply("Bincount", values, np.int32(4), np.arange(6, dtype=np.float32))
+    np.testing.assert_array_equal(got, np.array([0, 2, 0, 4], np.float32))
