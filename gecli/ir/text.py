@@ -331,6 +331,8 @@ class _Parser:
             descs.append(self.desc())
             while self.accept(","):
                 descs.append(self.desc())
+        if results and not descs:  # left to shape inference
+            descs = [TensorDesc(DataType.UNDEFINED, UNKNOWN_RANK)] * len(results)
         node = OpDesc(name, type_name, output_descs=descs)
         node.subgraphs = list(attrs.pop(_SUBGRAPHS, ()))
         node.input_names = attrs.pop(_INPUT_NAMES, None)
