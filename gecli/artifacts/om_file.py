@@ -5,14 +5,12 @@ Nothing but the header and the tables is read until a partition is asked for, an
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from gecli.artifacts.file_access import opened, pread
 from gecli.artifacts.header import (
     BUNDLE_MODEL,
     FLOW_MODEL,
@@ -23,6 +21,7 @@ from gecli.artifacts.header import (
     parse_header,
 )
 from gecli.artifacts.inout_info import is_inout_info
+from gecli.artifacts.om_faults import om_error, om_problem
 from gecli.artifacts.partition_table import (
     MAX_FLOW_PARTITIONS,
     MAX_PARTITIONS,
@@ -42,30 +41,6 @@ if TYPE_CHECKING:
 
 MAX_MODELS = 4096
 MIN_MODEL_BYTES = 16  # a table of one entry: fewer bytes hold no model
-CODES = {
-    "not-om": "G3001",
-    "git-lfs-pointer": "G3001",
-    "truncated": "G3002",
-    "trailing-bytes": "G3002",
-    "bad-table": "G3003",
-    "bad-partition": "G3003",
-    "bad-proto": "G3004",
-    "newer-version": "G3005",
-    "bad-checksum": "G3006",
-    "om2": "G3008",
-    "svp": "G3008",
-    "encrypted": "G3008",
-    "bundle": "G3008",
-    "flow": "G3008",
-    "preload": "G3008",
-    "bad-header": "G3009",
-    "no-model-def": "G3010",
-    "bad-graph": "G3011",
-    "bad-weights": "G3012",
-    "bad-kernels": "G3013",
-    "bad-attr-enum": "G3014",
-    "bad-inout": "G3015",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,10 +86,10 @@ class OmFile:
 
     def slice(self, offset: int, length: int) -> bytes:
         """Bytes by file offset. Raises InputError (truncated) when the file became shorter."""
-        with _opened(self.path) as handle:
-            data = _pread(handle, offset, length)
+        with opened(self.path) as handle:
+            data = pread(handle, offset, length)
         if len(data) != length:
-            raise _error("truncated", self.path, f"the file became shorter while it was read ({self.path})", offset)
+            raise om_error("truncated", self.path, f"the file became shorter while it was read ({self.path})", offset)
         return data
 
     def inout_partition(self, model: int = 0) -> Partition | None:
@@ -138,7 +113,7 @@ class OmFile:
 
         part = self.models[index].partition(PartitionType.MODEL_DEF)
         if part is None or part.size_bytes == 0:
-            raise _error("no-model-def", self.path, f"model {index} of the file has no MODEL_DEF")
+            raise om_error("no-model-def", self.path, f"model {index} of the file has no MODEL_DEF")
         if index and root_names is None:
             root_names = AttrNames.of(self.model(0).attrs)
         weights = self.models[index].partition(PartitionType.WEIGHTS_DATA)
@@ -165,7 +140,7 @@ class OmFile:
         if expected is None:
             return None
         digest = hashlib.sha256()
-        with _opened(self.path) as handle:
+        with opened(self.path) as handle:
             position, end = self.base + HEADER_BYTES, self.base + self.size_bytes
             while position < end:
                 block = os.pread(handle, min(1 << 20, end - position), position)
@@ -175,7 +150,7 @@ class OmFile:
                 position += len(block)
         if digest.digest() == expected:
             return None
-        return _problem(
+        return om_problem(
             "bad-checksum",
             self.path,
             "the payload is not the one that was written",
@@ -188,7 +163,7 @@ class OmFile:
     def require_runnable(self) -> None:
         """Raises InputError for the variants whose graph cannot be executed from this file."""
         if self.kind != "om":
-            raise _error(self.kind, self.path, f"{self.kind} models are not supported", do="use an ordinary OM file")
+            raise om_error(self.kind, self.path, f"{self.kind} models are not supported", do="use an ordinary OM file")
 
 
 def read_om(path: str | os.PathLike[str], *, base: int = 0, size: int | None = None) -> OmFile:
@@ -197,12 +172,12 @@ def read_om(path: str | os.PathLike[str], *, base: int = 0, size: int | None = N
     Raises InputError with the kind, the offset and the numbers when the file is not a readable OM.
     """
     name = os.fspath(path)
-    with _opened(name) as handle:
+    with opened(name) as handle:
         whole = os.fstat(handle).st_size
         if size is None:
             size = whole - base
         elif base < 0 or size < 0 or base + size > whole:
-            raise _error(
+            raise om_error(
                 "truncated", name, f"a nested model at {base} + {size} lies outside the file", base, actual=whole
             )
         return _Reader(name, handle, base, size).file()
@@ -219,13 +194,13 @@ class _Reader:
         self.warnings: list[Diagnostic] = []
 
     def fail(self, kind: str, message: str, offset: int, **fields: Any) -> InputError:
-        return _error(kind, self.path, message, self.base + offset, **fields)
+        return om_error(kind, self.path, message, self.base + offset, **fields)
 
     def warn(self, kind: str, message: str, offset: int) -> None:
-        self.warnings.append(_problem(kind, self.path, message, offset=self.base + offset, severity="warning"))
+        self.warnings.append(om_problem(kind, self.path, message, offset=self.base + offset, severity="warning"))
 
     def file(self) -> OmFile:
-        head = _pread(self.handle, self.base, min(self.size, 280))
+        head = pread(self.handle, self.base, min(self.size, 280))
         self.sniff(head)
         if self.size < HEADER_BYTES:
             raise self.fail(
@@ -343,7 +318,7 @@ class _Reader:
         """One partition table; returns its model and the position behind its last partition."""
         cap = MAX_FLOW_PARTITIONS if flow else MAX_PARTITIONS
         where = f"table of model {index}"
-        head = _pread(self.handle, self.base + position, min(8 if wide else 4, self.size - position))
+        head = pread(self.handle, self.base + position, min(8 if wide else 4, self.size - position))
         if len(head) < (8 if wide else 4):
             raise self.fail("bad-table", f"no room for the {where}", position, actual=len(head))
         count = int.from_bytes(head[:4], "little")
@@ -360,7 +335,7 @@ class _Reader:
                 expected=length,
                 actual=self.size - position,
             )
-        data = _pread(self.handle, self.base + position, length)
+        data = pread(self.handle, self.base + position, length)
         if len(data) != length:
             raise self.fail("truncated", "the file became shorter while it was read", position)
         if wide and any(head[4:8]):
@@ -407,7 +382,7 @@ class _Reader:
                     expected=self.size - start,
                     actual=offset + size,
                 )
-            if offset != running and not (padded and running <= offset < running + 8 + length % 8):
+            if offset != running and not (padded and running <= offset < running + 8):
                 raise self.fail(
                     "bad-partition",
                     f"{where}: partition {k} (type {number}) is at {offset}, the ones before end at {running}",
@@ -440,12 +415,12 @@ class _Reader:
                 expected=header.model_length,
                 actual=self.size,
             )
-        head = _pread(self.handle, self.base + HEADER_BYTES, 8)
+        head = pread(self.handle, self.base + HEADER_BYTES, 8)
         count = int.from_bytes(head[:4], "little")
         length = table_bytes(count)
         if not 1 <= count <= MAX_FLOW_PARTITIONS or length > self.size - HEADER_BYTES:
             raise self.fail("bad-table", f"{count} entries do not fit the file", HEADER_BYTES, actual=count)
-        rows, _ = unpack_entries(_pread(self.handle, self.base + HEADER_BYTES, length), count, wide=True)
+        rows, _ = unpack_entries(pread(self.handle, self.base + HEADER_BYTES, length), count, wide=True)
         running = length
         found: list[Partition] = []
         for k, (number, offset, size) in enumerate(rows):
@@ -464,42 +439,3 @@ class _Reader:
             raise self.fail("bad-table", "the entries of a bundle are out of order", HEADER_BYTES, actual=types[:8])
         model = OmModel(0, self.base + HEADER_BYTES, tuple(found))
         return OmFile(self.path, self.base, self.size, "bundle", header, True, (model,), self.warnings)
-
-
-@contextmanager
-def _opened(path: str) -> Iterator[int]:
-    """A file descriptor for reading. Raises InputError naming the reason when the file cannot be opened."""
-    try:
-        handle = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0))
-    except OSError as error:
-        raise InputError(
-            "E13001", f"cannot open {path}", why=error.strerror or "", file=path, do="check the path"
-        ) from error
-    try:
-        yield handle
-    except OSError as error:
-        if error.errno not in (errno.EISDIR, errno.EIO, errno.ESPIPE, errno.EINVAL):
-            raise
-        raise InputError("E13001", f"cannot read {path}", why=error.strerror or "", file=path) from error
-    finally:
-        os.close(handle)
-
-
-def _pread(handle: int, offset: int, length: int) -> bytes:
-    parts: list[bytes] = []
-    while length > 0:
-        block = os.pread(handle, min(length, 1 << 30), offset)
-        if not block:
-            break
-        parts.append(block)
-        offset += len(block)
-        length -= len(block)
-    return parts[0] if len(parts) == 1 else b"".join(parts)
-
-
-def _problem(kind: str, path: str, message: str, **fields: Any) -> Diagnostic:
-    return Diagnostic(CODES[kind], message, kind=kind, file=path, **fields)
-
-
-def _error(kind: str, path: str, message: str, offset: int | None = None, **fields: Any) -> InputError:
-    return InputError(CODES[kind], f"{path}: {kind}: {message}", kind=kind, file=path, offset=offset, **fields)

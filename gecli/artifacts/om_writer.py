@@ -15,7 +15,7 @@ from gecli.artifacts.header import CHECKSUM_MARKER, HEADER_BYTES, OmHeader
 from gecli.artifacts.inout_info import InOutInfo, inout_of
 from gecli.artifacts.partition_table import PartitionType, pack_table, table_bytes
 from gecli.artifacts.publish import publishing
-from gecli.errors import OutputError
+from gecli.errors import InputError, OutputError
 from gecli.ir.weight import Weight
 from gecli.planning.weight_layout import WeightLayout
 
@@ -135,9 +135,22 @@ def om_image(
 
 
 def write_om(path: str | os.PathLike[str], image: OmImage) -> int:
-    """Publish an OM file; returns its size. Raises OutputError, and OSError when a weight's file cannot be read."""
-    with publishing(path) as stream:
-        image.write(stream)
+    """Publish an OM file; returns its size.
+
+    Raises OutputError, and InputError (E13001) when the file of a weight is gone or became shorter.
+    """
+    try:
+        with publishing(path) as stream:
+            image.write(stream)
+    except (OSError, EOFError) as error:
+        name = getattr(error, "filename", None)
+        raise InputError(
+            "E13001",
+            "the weights cannot be read",
+            why=str(error),
+            file=name,
+            do="keep the source model in place until the compile has ended",
+        ) from error
     return image.size_bytes
 
 

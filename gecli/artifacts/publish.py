@@ -32,7 +32,7 @@ def publishing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """A seekable stream whose content becomes the file `path` when the block ends without an error.
 
     Missing parent directories are made; a symbolic link is followed; a device or pipe is written directly. Raises
-    OutputError (G6001, G6002 for a full disk); what stood at `path` then stays.
+    OutputError (G6001, G6002 for a full disk); what stood at `path` then stays. Errors of other files pass unchanged.
     """
     target = os.path.realpath(os.fspath(path))
     shown = os.fspath(path)
@@ -45,7 +45,7 @@ def publishing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     temporary = temporary_name(target)
     _temporaries.add(temporary)
     try:
-        with _reported(shown):
+        with _reported(shown, (target, temporary)):
             if os.path.isdir(target):
                 raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), target)
             flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
@@ -151,11 +151,16 @@ def _is_special(path: str) -> bool:
 
 
 @contextmanager
-def _reported(path: str) -> Iterator[None]:
-    """Failures of the file system as OutputError."""
+def _reported(path: str, own: tuple[str, ...] = ()) -> Iterator[None]:
+    """Failures of the file system as OutputError.
+
+    With `own`, an error that names another file (one that is read while this one is written) passes unchanged.
+    """
     try:
         yield
     except OSError as error:
+        if own and error.filename is not None and os.fsdecode(error.filename) not in own:
+            raise
         raise output_error(path, error) from error
 
 

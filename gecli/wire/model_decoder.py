@@ -20,6 +20,7 @@ from gecli.pb import ge_ir_pb2 as ge_ir
 from gecli.wire.attribute_names import MAX_ROUNDS, AttrNames
 from gecli.wire.attributes import AttrReader, WeightArea
 from gecli.wire.byte_source import ByteSource, MemorySource
+from gecli.wire.decode_errors import DECODE_ERRORS
 from gecli.wire.ge_ir_shapes import MODEL
 from gecli.wire.model_record import GraphRecord, ModelRecord
 from gecli.wire.tensor_desc import ATTR_GROUPS, Message
@@ -46,7 +47,7 @@ def decode_model(
     try:
         with _collector_paused():
             return _Decoder(source, path or source.path, file_size, weights, root_names).model()
-    except (DecodeError, WireError) as error:
+    except (*DECODE_ERRORS, WireError) as error:
         at = source.base + error.offset if isinstance(error, WireError) else source.base
         raise InputError(
             "G3004",

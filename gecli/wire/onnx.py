@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from google.protobuf.message import DecodeError
-
 from gecli.errors import Diagnostic, InputError
 from gecli.ir.dtype import DataType
 from gecli.ir.tensor_desc import Shape as Dims
@@ -14,6 +12,7 @@ from gecli.ir.tensor_desc import TensorDesc
 from gecli.ir.weight import FileSlice, Fill, Inline, Source, Weight
 from gecli.pb import onnx_pb2 as onnx
 from gecli.wire.byte_source import FileSource
+from gecli.wire.decode_errors import DECODE_ERRORS
 from gecli.wire.walker import Shape, WireError, strip_large_fields
 
 Message = Any
@@ -49,7 +48,7 @@ def parse_onnx_file(path: str | os.PathLike[str]) -> Message:
     except WireError as error:
         ends_early = "ends" in str(error) or "shorter" in str(error)
         raise _unreadable(name, str(error), "G1002" if ends_early else "E13005", error.offset) from error
-    except DecodeError as error:
+    except DECODE_ERRORS as error:
         raise _unreadable(name, str(error)) from error
     except OSError as error:
         raise InputError("E13001", f"cannot read {name}", why=error.strerror or "", file=name) from error
@@ -59,7 +58,7 @@ def parse_onnx(data: bytes, *, name: str = "<stdin>") -> Message:
     """The ModelProto in bytes that come from no file. Raises InputError (E13005)."""
     try:
         return onnx.ModelProto.FromString(data)
-    except DecodeError as error:
+    except DECODE_ERRORS as error:
         raise _unreadable(name, str(error)) from error
 
 

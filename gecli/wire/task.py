@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any
 
-from google.protobuf.message import DecodeError
-
 from gecli.errors import InputError
 from gecli.pb import task_pb2
+from gecli.wire.decode_errors import DECODE_ERRORS
 
 Message = Any
 
@@ -183,7 +182,7 @@ def decode_tasks(data: bytes, *, path: str | None = None, offset: int = 0) -> Ta
     """The task list in ModelTaskDef bytes. Raises InputError (bad-proto)."""
     try:
         message = task_pb2.ModelTaskDef.FromString(data)
-    except DecodeError as error:
+    except DECODE_ERRORS as error:
         raise InputError(
             "G3004",
             f"TASK_INFO is not a readable task list: {error}",

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from google.protobuf.message import DecodeError
-
 from gecli.errors import InputError
 from gecli.ir.tensor_desc import TensorDesc
 from gecli.ir.weight import Weight
@@ -13,6 +11,7 @@ from gecli.pb import var_manager_pb2 as pb
 from gecli.variables.trans_road import TransRoad, TransStep
 from gecli.variables.var_match import VarDescCache, VarMatch
 from gecli.wire.attributes import AttrReader, fill_attr
+from gecli.wire.decode_errors import DECODE_ERRORS
 from gecli.wire.tensor_desc import Message, desc_of, fill_desc
 
 INLINE_BYTES = 1 << 16  # larger initial values are in the OM and not repeated: the match ignores attributes
@@ -36,7 +35,7 @@ def decode_var_match(data: bytes, *, path: str | None = None) -> VarMatch:
             var_descs_of(message.desc_info_before_compile, reader),
             var_descs_of(message.desc_info_after_compile, reader),
         )
-    except DecodeError as error:
+    except DECODE_ERRORS as error:
         raise InputError(
             "G3007",
             f"the variable record cannot be read: {error}",

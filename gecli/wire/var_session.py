@@ -6,8 +6,6 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from google.protobuf.message import DecodeError
-
 from gecli.errors import InputError
 from gecli.pb import var_manager_pb2 as pb
 from gecli.variables.broadcast import BroadcastInfo
@@ -19,6 +17,7 @@ from gecli.variables.var_key import VarKey, require_unambiguous
 from gecli.variables.var_manager import VarManager
 from gecli.variables.var_resource import Block, VarAddress, VarResource
 from gecli.wire.attributes import AttrReader
+from gecli.wire.decode_errors import DECODE_ERRORS
 from gecli.wire.tensor_desc import Message
 from gecli.wire.var_manager import (
     fill_roads,
@@ -75,7 +74,7 @@ def decode_var_manager(data: bytes, *, path: str | None = None) -> VarManager:
         )
         _read_memory(message, manager)
         _read_resource(message.var_resource, manager, reader)
-    except (DecodeError, _Contradiction, ValueError) as error:
+    except (*DECODE_ERRORS, _Contradiction, ValueError) as error:
         raise InputError(
             "G3007",
             f"the session snapshot cannot be used: {error}",

@@ -17,6 +17,7 @@ from gecli.artifacts.inout_info import InOutInfo, parse_inout_info
 from gecli.artifacts.om_file import read_om
 from gecli.artifacts.om_writer import om_image, write_om
 from gecli.artifacts.partition_table import PartitionType
+from gecli.errors import InputError
 from gecli.ir.dtype import DataType
 from gecli.ir.op_desc import OpDesc
 from gecli.ir.tensor_desc import TensorDesc
@@ -130,6 +131,25 @@ def test_weights_pass_from_file_to_file(tmp_path: Path) -> None:
     write_om(path, om_image(ModelRecord("m", [GraphRecord("g", [node])]), TaskList(()), layout, {node: 512}))
     found = read_om(path).model().root.nodes[0].attrs["value"]
     np.testing.assert_array_equal(found.numpy(), values)
+
+
+@pytest.mark.parametrize("left", [None, 100])
+def test_weights_that_vanish_while_writing_are_an_input_error(tmp_path: Path, left: int | None) -> None:
+    source = tmp_path / "source.bin"
+    source.write_bytes(bytes(4096))
+    desc = TensorDesc(DataType.INT8, (4096,))
+    weight = Weight(desc, FileSlice(str(source), 0, 4096))
+    node = OpDesc("w", "Const", attrs={"value": weight}, output_descs=[desc])
+    image = om_image(ModelRecord("m", [GraphRecord("g", [node])]), TaskList(()), lay_out_weights([weight]), {node: 512})
+    if left is None:
+        source.unlink()
+    else:
+        source.write_bytes(bytes(left))
+    path = tmp_path / "m.om"
+    with pytest.raises(InputError) as caught:
+        write_om(path, image)
+    assert caught.value.code == "E13001" and "source.bin" in caught.value.first.why
+    assert not path.exists() and not list(tmp_path.glob(".*"))
 
 
 def test_a_dynamic_model_says_so(tmp_path: Path) -> None:
