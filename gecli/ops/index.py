@@ -48,6 +48,7 @@ FAMILIES: tuple[str, ...] = (
     "spatial",
     "structural",
     "unary",
+    "window_function",
 )
 
 FAMILY_OF_TYPE: dict[str, str] = {
@@ -453,6 +454,7 @@ FAMILY_OF_TYPE: dict[str, str] = {
     "SmoothL1Loss": "loss",
     "SmoothL1LossGrad": "loss",
     "Snapshot": "structural",
+    "SoftmaxCrossEntropyLoss": "loss",
     "SoftmaxCrossEntropyWithLogits": "loss",
     "SoftmaxGrad": "root_grad",
     "SoftmaxV2": "softmax",
@@ -556,6 +558,7 @@ FAMILY_OF_ONNX: dict[tuple[str, str], tuple[str, ...]] = {
     ("", "BitwiseNot"): ("unary",),
     ("", "BitwiseOr"): ("binary",),
     ("", "BitwiseXor"): ("binary",),
+    ("", "BlackmanWindow"): ("window_function",),
     ("", "Cast"): ("cast",),
     ("", "CastLike"): ("cast",),
     ("", "Ceil"): ("unary",),
@@ -600,6 +603,8 @@ FAMILY_OF_ONNX: dict[tuple[str, str], tuple[str, ...]] = {
     ("", "GreaterOrEqual"): ("compare",),
     ("", "GridSample"): ("sampling",),
     ("", "GroupNormalization"): ("normalisation",),
+    ("", "HammingWindow"): ("window_function",),
+    ("", "HannWindow"): ("window_function",),
     ("", "HardSigmoid"): ("activation",),
     ("", "HardSwish"): ("activation",),
     ("", "Hardmax"): ("softmax",),
@@ -632,6 +637,7 @@ FAMILY_OF_ONNX: dict[tuple[str, str], tuple[str, ...]] = {
     ("", "Mul"): ("binary",),
     ("", "Multinomial"): ("random",),
     ("", "Neg"): ("unary",),
+    ("", "NegativeLogLikelihoodLoss"): ("loss",),
     ("", "NonMaxSuppression"): ("detection",),
     ("", "NonZero"): ("sorting",),
     ("", "Not"): ("unary",),
@@ -680,6 +686,7 @@ FAMILY_OF_ONNX: dict[tuple[str, str], tuple[str, ...]] = {
     ("", "Size"): ("shape",),
     ("", "Slice"): ("slice",),
     ("", "Softmax"): ("softmax",),
+    ("", "SoftmaxCrossEntropyLoss"): ("loss",),
     ("", "Softplus"): ("smooth_activation",),
     ("", "Softsign"): ("smooth_activation",),
     ("", "SpaceToDepth"): ("spatial",),

@@ -6,14 +6,17 @@ from typing import Any
 
 import numpy as np
 
+from gecli.ir.dtype import DataType
 from gecli.ir.tensor_desc import UNKNOWN_RANK, TensorDesc
 from gecli.ops.inference import InferenceError, broadcast_descs, plain
 from gecli.ops.numeric import Array, in_float32
-from gecli.ops.operator import operator
+from gecli.ops.onnx_import import Builder, OnnxNode, importer
+from gecli.ops.operator import From, operator
 from gecli.ops.rnn_cells import sigmoid
 from gecli.ops.shape import shaped, unknown
 
 TINY = 1e-12  # BinaryCrossEntropy's floor
+NO_CLASS = -100  # a label that no model uses: nothing is ignored
 
 
 def reduced(loss: Array, reduction: str) -> Array:
@@ -337,7 +340,7 @@ class NLLLoss:
     """-w[t] x[b, t] of log-probabilities; mean divides by the weights used."""
 
     reduction: str = "mean"
-    ignore_index: int = -100
+    ignore_index: int = NO_CLASS
     outputs = ("y", "total_weight")
 
     def infer(self, x: TensorDesc, target: TensorDesc, weight: TensorDesc | None = None) -> tuple[TensorDesc, ...]:
@@ -359,7 +362,7 @@ class NLLLossGrad:
     """The gradient of NLLLoss."""
 
     reduction: str = "mean"
-    ignore_index: int = -100
+    ignore_index: int = NO_CLASS
     outputs = ("x_grad",)
 
     def infer(
@@ -373,3 +376,49 @@ class NLLLossGrad:
         result = np.zeros_like(x)
         result[rows, classes] = -weights * y_grad
         return result / total_weight.reshape(()) if self.reduction == "mean" else result
+
+
+@operator(onnx=From("SoftmaxCrossEntropyLoss", defaults={"ignore_index": NO_CLASS}))
+class SoftmaxCrossEntropyLoss:
+    """-w[t] log softmax(scores)[t] over axis 1, and the log-probabilities."""
+
+    ignore_index: int = NO_CLASS
+    reduction: str = "mean"
+    outputs = ("loss", "log_prop")
+
+    def infer(
+        self, scores: TensorDesc, labels: TensorDesc, weights: TensorDesc | None = None
+    ) -> tuple[TensorDesc, ...]:
+        loss = shaped(scores, labels.shape if self.reduction == "none" else ())
+        return loss, plain(scores)
+
+    @in_float32
+    def kernel(self, scores: Array, labels: Array, weights: Array | None = None) -> tuple[Array, ...]:
+        z = scores - scores.max(1, keepdims=True)
+        log_prop = z - np.log(np.exp(z).sum(1, keepdims=True, dtype=z.dtype))
+        rows = np.moveaxis(log_prop, 1, -1).reshape(-1, scores.shape[1])
+        index, classes, used = _used(rows, labels.reshape(-1), weights, self.ignore_index)
+        loss = (-used * rows[index, classes]).reshape(labels.shape)
+        if self.reduction == "mean":
+            return np.asarray(loss.sum(dtype=loss.dtype) / used.sum(dtype=loss.dtype)), log_prop
+        return reduced(loss, self.reduction), log_prop
+
+
+@importer("NegativeLogLikelihoodLoss")
+def negative_log_likelihood(node: OnnxNode, build: Builder) -> None:
+    """NLLLoss of the rows: classes moved to the last axis, all other axes merged."""
+    x, target, weight = node.input(0), node.input(1), node.optional(2)
+    reduction, rank = node.attr("reduction", "mean"), build.rank(x)
+    if rank is None:
+        raise node.fault("the rank of the input must be known")
+    attrs = {"reduction": reduction, "ignore_index": node.attr("ignore_index", NO_CLASS)}
+    if rank == 2:
+        build.output(0, build.ops("NLLLoss", 2, x, target, weight, **attrs)[0])
+        return
+    moved = build.op("TransposeD", x, perm=(0, *range(2, rank), 1))
+    rows = build.op("Flatten", moved, axis=rank - 1)
+    flat = build.op("Reshape", target, build.const(np.array([-1], np.int64), "flat"))
+    loss = build.ops("NLLLoss", 2, rows, flat, weight, **attrs)[0]
+    if reduction == "none":
+        loss = build.op("Reshape", loss, build.op("Shape", target, dtype=int(DataType.INT64)))
+    build.output(0, loss)

@@ -32,7 +32,8 @@ def saturated(x: Array, dtype: DataType) -> Array:
     if not dtype.is_integer:
         import ml_dtypes
 
-        largest = float(ml_dtypes.finfo(dtype.numpy).max)
+        describe: Any = ml_dtypes.finfo  # has no annotations
+        largest = float(describe(dtype.numpy).max)
         return np.clip(x, -largest, largest).astype(dtype.numpy)
     if dtype in NARROW:
         low, high = NARROW[dtype]

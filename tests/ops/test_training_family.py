@@ -14,6 +14,7 @@ from gecli.ir.dtype import DataType
 from gecli.ir.tensor_desc import TensorDesc
 from gecli.ops.inference import InferenceError
 from gecli.ops.registry import find, load_all
+from tests.ops.onnx_judge import judge
 
 Array = NDArray[Any]
 
@@ -509,3 +510,17 @@ def test_a_counter_stops_at_its_limit() -> None:
     assert (int(old), int(new)) == (2, 3)
     with pytest.raises(ValueError, match="out of range"):
         op("CountUpTo", limit=3).kernel(np.int64(3).reshape(()))
+
+
+@pytest.mark.parametrize("op_name", ["SoftmaxCrossEntropyLoss", "NegativeLogLikelihoodLoss"])
+@pytest.mark.parametrize("reduction", ["none", "sum", "mean"])
+@pytest.mark.parametrize("dims, weighted", [((4, 3), False), ((2, 3, 2, 2), True)])
+def test_onnx_losses_give_what_onnxruntime_gives(
+    op_name: str, reduction: str, dims: tuple[int, ...], weighted: bool
+) -> None:
+    random = np.random.default_rng(5)
+    inputs = [random.normal(size=dims).astype(np.float32), random.integers(0, 3, (dims[0], *dims[2:]))]
+    if weighted:
+        inputs.append(f32([0.5, 1, 2]))
+    attrs = {"reduction": reduction, "ignore_index": 1}
+    judge(op_name, inputs, attrs=attrs, opset=13)
