@@ -69,6 +69,9 @@ class Inference:
             found = (self._unknown(node),) * count
         elif len(found) < outputs:
             found = (*found, *(self._unknown(node),) * (outputs - len(found)))
+        if kind is not None and not any(port.variadic for port in kind.outputs):
+            # Optimizers describe every written input; ports beyond the declared ones come with ApplyAddOutput.
+            found = found[: max(outputs, len(kind.outputs), len(node.output_descs))]
         have = len(node.output_descs)
         for index, desc in enumerate(found):
             if index < have:
