@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gecli.ops.numeric import Array, Step
-from gecli.ops.windows import Geometry, Pads, inner, window_view
+from gecli.ops.windows import Geometry, Pads, inner, tap_slices, window_view
 
 # A band of columns (or of output, for 1x1) of this size stays in the second level cache.
 BAND_BYTES = 2 << 20
-# The same for the three buffers of a depthwise slab.
+# The same for the columns of a depthwise slab.
 SLAB_BYTES = 512 << 10
 
 Scratch = Callable[[int], Array]
@@ -155,24 +155,40 @@ def _padded_input(x: Array, pads: Pads) -> tuple[Array, Callable[[int], list[Act
     return buffer, lambda image: [(np.copyto, (middle, x[image : image + 1]))]
 
 
-def _depthwise(p: Problem, scratch: Scratch) -> list[Action]:
-    """Shifted multiply-adds over long rows of slabs of channels.
+class _Planes(NamedTuple):
+    """How the padded planes of a depthwise convolution lie: one row-major plane per phase of the strides."""
 
-    A slab is stored row after row with its border, so that one tap over all rows is one shifted slice: numpy's inner
-    loop then runs over a whole plane. Strides split the plane into phases first, each again with long rows.
+    strides: tuple[int, int]
+    rows: int
+    pitch: int
+
+    def shift(self, i: int, j: int) -> tuple[int, int, int]:
+        """Phase and offset of the padded element (i, j)."""
+        sh, sw = self.strides
+        return i % sh, j % sw, i // sh * self.pitch + j // sw
+
+
+def _depthwise(p: Problem, scratch: Scratch) -> list[Action]:
+    """One small product per channel over columns made of long rows.
+
+    A plane is stored row after row with its border, so that one tap over a band of rows is one contiguous piece;
+    strides split the plane into phases first. Measured: 5x5 on 192 channels of 40x40 1.5 ms, multiply and add by
+    taps 7 ms.
     """
     geometry = p.geometry
     (height, width), (oh, ow) = p.x.shape[2:], p.y.shape[2:]
     (top, bottom), (left, right) = geometry.pads
-    (sh, sw), (dh, dw) = geometry.strides, geometry.dilations
-    rows, pitch = -(-(height + top + bottom) // sh), -(-(width + left + right) // sw)
-    plane = rows * pitch
-    length = (oh - 1) * pitch + ow
-    channels = p.x.shape[1]
-    slab = min(max(SLAB_BYTES // (4 * (sh * sw * plane + 2 * oh * pitch)), 1), channels)
-    buffer = np.zeros((slab, sh, sw, plane), np.float32)
-    total, term = floats(scratch, slab * oh * pitch, slab * oh * pitch)
-    taps = p.w.reshape(channels, *geometry.kernel)
+    sh, sw = geometry.strides
+    planes = _Planes((sh, sw), -(-(height + top + bottom) // sh), -(-(width + left + right) // sw))
+    pitch, channels = planes.pitch, p.x.shape[1]
+    taps = int(np.prod(geometry.kernel))
+    band = min(max(SLAB_BYTES // (4 * taps * pitch), 1), oh)
+    slab = min(max(SLAB_BYTES // (4 * taps * pitch * band), 1), channels)
+    # Zeroed once: the borders are never written again, so this buffer is private to the node.
+    buffer = np.zeros((slab, sh, sw, planes.rows * pitch), np.float32)
+    columns, sums = floats(scratch, slab * taps * band * pitch, slab * band * pitch)
+    matrix = p.w.reshape(channels, 1, taps)
+    bias = np.zeros(channels, np.float32) if p.bias is None else p.bias
     actions: list[Action] = []
     for image, start in product(range(p.x.shape[0]), range(0, channels, slab)):
         stop = min(start + slab, channels)
@@ -180,25 +196,36 @@ def _depthwise(p: Problem, scratch: Scratch) -> list[Action]:
         for a, b in product(range(sh), range(sw)):
             source = p.x[image, start:stop, (a - top) % sh :: sh, (b - left) % sw :: sw]
             r, q = ((a - top) % sh + top) // sh, ((b - left) % sw + left) // sw
-            grid = buffer[:count, a, b].reshape(count, rows, pitch)
+            grid = buffer[:count, a, b].reshape(count, planes.rows, pitch)
             actions.append((np.copyto, (grid[:, r : r + source.shape[1], q : q + source.shape[2]], source)))
-        acc = total[: count * oh * pitch].reshape(count, oh * pitch)
-        product_ = term[: count * oh * pitch].reshape(count, oh * pitch)[:, :length]
-        for number, (i, j) in enumerate(product(*map(range, geometry.kernel))):
-            shift = (i * dh // sh) * pitch + j * dw // sw
-            values = buffer[:count, i * dh % sh, j * dw % sw, shift : shift + length]
-            factor = taps[start:stop, i, j][:, None]
-            if number == 0:
-                actions.append((np.multiply, (values, factor, acc[:, :length])))
-            else:
-                actions.append((np.multiply, (values, factor, product_)))
-                actions.append((np.add, (acc[:, :length], product_, acc[:, :length])))
-        result = acc.reshape(count, oh, pitch)[:, :, :ow]
-        target = p.y[image, start:stop]
-        if p.bias is None:
-            actions.append((np.copyto, (target, result)))
-        else:
-            actions.append((np.add, (result, p.bias[start:stop].reshape(-1, 1, 1), target)))
+        for first in range(0, oh, band):
+            lines = min(band, oh - first)
+            length = (lines - 1) * pitch + ow
+            filled = columns[: count * taps * length].reshape(count, taps, length)
+            actions += _fill_taps(filled, buffer[:count], planes, geometry, first)
+            total = sums[: count * lines * pitch].reshape(count, 1, lines * pitch)
+            actions.append((np.matmul, (matrix[start:stop], filled, total[:, :, :length])))
+            valid = total.reshape(count, lines, pitch)[:, :, :ow]
+            target = p.y[image, start:stop, first : first + lines]
+            actions.append((np.add, (valid, bias[start:stop, None, None], target)))
+    return actions
+
+
+def _fill_taps(filled: Array, buffer: Array, planes: _Planes, geometry: Geometry, first: int) -> list[Action]:
+    """Actions that copy the pieces of all taps for output rows from `first` on into `filled` [n, taps, length]."""
+    (kh, kw), (dh, dw) = geometry.kernel, geometry.dilations
+    length = filled.shape[2]
+    if planes.strides == (1, 1):
+        flat = buffer[:, 0, 0, first * planes.pitch :]
+        view = np.lib.stride_tricks.as_strided(
+            flat, (len(flat), kh, kw, length), (flat.strides[0], dh * planes.pitch * 4, dw * 4, 4)
+        )
+        return [(np.copyto, (filled.reshape(view.shape), view))]
+    actions: list[Action] = []
+    for number, (i, j) in enumerate(product(range(kh), range(kw))):
+        a, b, shift = planes.shift(i * dh, j * dw)
+        start = first * planes.pitch + shift
+        actions.append((np.copyto, (filled[:, number], buffer[:, a, b, start : start + length])))
     return actions
 
 
@@ -271,39 +298,57 @@ def bind_transposed(problem: Problem, scratch: Scratch) -> Step | None:
         return None
     geometry, groups, size = p.geometry, p.groups, p.x.shape[2:]
     matrix = np.ascontiguousarray(p.w).reshape(groups, p.w.shape[0] // groups, -1).swapaxes(1, 2)
-    features, positions = p.y.shape[1], int(np.prod(size))
+    ends = tuple((n - 1) * s + span for n, s, span in zip(size, geometry.strides, geometry.extent))
+    if geometry.kernel == geometry.strides and ends == p.y.shape[2:] and set(geometry.dilations) == {1}:
+        return sequence(_transposed_tiles(p, matrix, scratch))
+    return sequence(_transposed_sums(p, matrix, ends, scratch))
+
+
+def _transposed_tiles(p: Problem, matrix: Array, scratch: Scratch) -> list[Action]:
+    """Windows that neither overlap nor leave gaps: each tap is written once, in bands of rows."""
+    groups, (rows, *rest), features = p.groups, p.x.shape[2:], p.y.shape[1]
+    inner_size = int(np.prod(rest))
+    height = matrix.shape[1] * groups
+    band = min(max(SLAB_BYTES // (4 * height * inner_size), 1), rows)
+    (memory,) = floats(scratch, height * band * inner_size)
+    bias = np.float32(0) if p.bias is None else p.bias.reshape(-1, *[1] * (p.x.ndim - 2))
+    x = p.x.reshape(p.x.shape[0], groups, -1, rows * inner_size)
+    actions: list[Action] = []
+    for image, start in product(range(len(x)), range(0, rows, band)):
+        count = min(band, rows - start)
+        columns = memory[: height * count * inner_size]
+        source = x[image][:, :, start * inner_size : (start + count) * inner_size]
+        actions.append((np.matmul, _drop_group(matrix, source, columns.reshape(groups, -1, count * inner_size))))
+        planes = columns.reshape(features, -1, count, *rest)
+        step = p.geometry.strides[0]
+        target = p.y[image, :, start * step : (start + count) * step]
+        for number, tap in enumerate(product(*map(range, p.geometry.kernel))):
+            place = target[(slice(None), *(slice(t, None, s) for t, s in zip(tap, p.geometry.strides)))]
+            actions.append((np.add, (planes[:, number], bias, place)))
+    return actions
+
+
+def _transposed_sums(p: Problem, matrix: Array, ends: Sequence[int], scratch: Scratch) -> list[Action]:
+    """Overlapping windows: the taps are added into the output, or into a bordered copy of it."""
+    geometry, groups, size, features = p.geometry, p.groups, p.x.shape[2:], p.y.shape[1]
+    positions = int(np.prod(size))
     taps = list(product(*map(range, geometry.kernel)))
     (memory,) = floats(scratch, features * len(taps) * positions)
     columns = memory.reshape(groups, matrix.shape[1], positions)
     planes = memory.reshape(features, len(taps), *size)
-    ends = tuple((n - 1) * s + span for n, s, span in zip(size, geometry.strides, geometry.extent))
-    exact = geometry.kernel == geometry.strides and ends == p.y.shape[2:] and set(geometry.dilations) == {1}
-    bordered = any(b or a for b, a in geometry.pads) or ends != p.y.shape[2:]
     bias = np.float32(0) if p.bias is None else p.bias.reshape(-1, *[1] * len(size))
-    if not exact and bordered:
-        # Large enough for every window and for the output itself.
-        total = np.empty(
-            (features, *(max(e, b + d) for e, d, (b, _) in zip(ends, p.y.shape[2:], geometry.pads))), np.float32
-        )
+    bordered = any(b or a for b, a in geometry.pads) or tuple(ends) != p.y.shape[2:]
+    # Large enough for every window and for the output itself.
+    bounds = tuple(max(end, before + dim) for end, dim, (before, _) in zip(ends, p.y.shape[2:], geometry.pads))
+    total = np.empty((features, *bounds), np.float32) if bordered else None
     actions: list[Action] = []
     for image in range(p.x.shape[0]):
-        rows = p.x[image].reshape(groups, -1, positions)
-        actions.append((np.matmul, _drop_group(matrix, rows, columns)))
-        target = p.y[image] if exact or not bordered else total
-        if not exact:
-            actions.append((np.copyto, (target, bias)))
+        actions.append((np.matmul, _drop_group(matrix, p.x[image].reshape(groups, -1, positions), columns)))
+        target = p.y[image] if total is None else total
+        actions.append((np.copyto, (target, bias)))
         for number, tap in enumerate(taps):
-            place = target[
-                (
-                    slice(None),
-                    *(
-                        slice(t * d, t * d + (n - 1) * s + 1, s)
-                        for t, d, n, s in zip(tap, geometry.dilations, size, geometry.strides)
-                    ),
-                )
-            ]
-            actions.append((np.add, (planes[:, number], bias if exact else place, place)))
-        if not exact and bordered:
-            cut = tuple(slice(b, b + d) for d, (b, _) in zip(p.y.shape[2:], geometry.pads))
-            actions.append((np.copyto, (p.y[image], target[(slice(None), *cut)])))
-    return sequence(actions)
+            place = target[tap_slices(geometry, size, tap)[1:]]
+            actions.append((np.add, (planes[:, number], place, place)))
+        if total is not None:
+            actions.append((np.copyto, (p.y[image], target[inner(p.y.shape[2:], geometry.pads)[1:]])))
+    return actions

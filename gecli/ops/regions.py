@@ -50,7 +50,7 @@ class ROIAlign(Bound):
         return y
 
     def samples(self, low: Any, high: Any, bins: int, dim: int, dtype: np.dtype[Any]) -> tuple[Array, Array, Array]:
-        """For each bin and sample: the lower element, the upper one, and the weight of the upper; weight NaN outside."""
+        """For each bin and sample: lower element, upper element, weight of the upper (NaN outside the image)."""
         scale = dtype.type(self.spatial_scale)
         offset = dtype.type(0.5 if self.roi_end_mode == 2 else 0)
         start = low * scale - offset

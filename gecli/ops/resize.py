@@ -18,6 +18,9 @@ from gecli.ops.onnx_import import Builder, OnnxNode, importer
 from gecli.ops.operator import operator, value_of
 from gecli.ops.resize_kernels import AxisPlan, Method, axis_plan, repeats, resample
 
+# Planes repeated together, so that their rows are still in the cache when they are repeated.
+REPEAT_BYTES = 256 << 10
+
 
 class Resampling(Bound):
     """Kernel and bind of every resizing operator, from the plans of its axes."""
@@ -46,8 +49,7 @@ class Resampling(Bound):
         plans = self.plans(x, *inputs[1:])
         factors = repeats(plans, x.shape)
         if factors is not None:
-            spread, source = _spread(x, y, factors)
-            return lambda: np.copyto(spread, source)
+            return _bind_repeats(x, y, factors)
         if len(plans) != 1 and any(plan.weights is not None for plan in plans):
             return None
         return _bind_takes(x, y, plans)
@@ -61,6 +63,27 @@ def _spread(x: Array, y: Array, factors: dict[int, int]) -> tuple[Array, Array]:
         wide += [dim, factors.get(axis, 1)]
         narrow += [dim, 1]
     return y.reshape(wide), x.reshape(narrow)
+
+
+def _bind_repeats(x: Array, y: Array, factors: dict[int, int]) -> Step:
+    """Whole repeats; over the last two axes first within the rows, then row by row, plane after plane."""
+    if x.ndim < 3 or not set(factors) <= {x.ndim - 2, x.ndim - 1}:
+        spread, source = _spread(x, y, factors)
+        return lambda: np.copyto(spread, source)
+    down, across = factors.get(x.ndim - 2, 1), factors.get(x.ndim - 1, 1)
+    planes, results = x.reshape(-1, *x.shape[-2:]), y.reshape(-1, *y.shape[-2:])
+    size = max(REPEAT_BYTES // max(results[0].nbytes, 1), 1)
+    actions: list[tuple[Array, Array]] = []
+    for start in range(0, len(planes), size):
+        target = results[start : start + size]
+        actions += [(target[:, ::down, j::across], planes[start : start + size]) for j in range(across)]
+        actions += [(target[:, i::down], target[:, ::down]) for i in range(1, down)]
+
+    def run() -> None:
+        for place, value in actions:
+            np.copyto(place, value)
+
+    return run
 
 
 def _bind_takes(x: Array, y: Array, plans: Sequence[AxisPlan]) -> Step | None:
