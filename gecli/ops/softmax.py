@@ -112,6 +112,24 @@ class LogSoftmaxV2:
         shifted = logits - np.maximum.reduce(logits, axis=axes, keepdims=True)
         return shifted - np.log(np.add.reduce(np.exp(shifted), axis=axes, keepdims=True))
 
+    def bind(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> Step | None:
+        (x,), (y,) = inputs, outputs
+        if x.dtype not in (np.float32, np.float64) or not x.size:
+            return None
+        axes = _normalised(self.axes, x.ndim)
+        weights = np.empty(x.shape, x.dtype)
+        part = np.empty(tuple(1 if axis in axes else dim for axis, dim in enumerate(x.shape)), x.dtype)
+
+        def step() -> None:
+            np.maximum.reduce(x, axis=axes, keepdims=True, out=part)
+            np.subtract(x, part, y)
+            np.exp(y, weights)
+            np.add.reduce(weights, axis=axes, keepdims=True, out=part)
+            np.log(part, part)
+            np.subtract(y, part, y)
+
+        return step
+
 
 @operator()
 class HardMax:

@@ -1,4 +1,4 @@
-"""Random generators: reproducible streams with the right distribution."""
+"""Generated tensors: random streams that are reproducible and rightly distributed, and window functions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,16 @@ import pytest
 from gecli.errors import InputError
 from gecli.ir.dtype import DataType
 from gecli.ops.registry import find
-from tests.ops.onnx_judge import Array, apply, import_model, judge, one_node_model, run
+from tests.ops.onnx_judge import (
+    Array,
+    apply,
+    assert_close,
+    import_model,
+    judge,
+    one_node_model,
+    run,
+    run_onnxruntime,
+)
 
 SHAPE = np.array([200, 50], np.int64)
 
@@ -73,3 +82,13 @@ def test_dropout_is_the_identity_with_a_true_mask() -> None:
 def test_dropout_that_may_train_is_refused() -> None:
     with pytest.raises(InputError, match="training_mode"):
         imported("Dropout", [np.ones(3, np.float32), np.float32(0.5), np.array(True)], {}, 13)
+
+
+@pytest.mark.parametrize("periodic", [0, 1])
+@pytest.mark.parametrize("op", ["HannWindow", "HammingWindow", "BlackmanWindow"])
+def test_windows_are_those_of_onnxruntime(op: str, periodic: int) -> None:
+    model, feeds = one_node_model(op, [np.int64(10)], {"periodic": periodic}, 17, "", 1)
+    (got,) = run(import_model(model, feeds, constant=feeds), feeds)
+    assert_close(got, run_onnxruntime(model, feeds)[0], op)
+    with pytest.raises(InputError, match="must be constant"):
+        import_model(model, feeds)
