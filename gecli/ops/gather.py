@@ -200,29 +200,3 @@ class GatherNd:
             return np.broadcast_to(x, (*indices.shape[:-1], *x.shape)).copy()
         result: Array = x[nd_index(indices, x.shape, self.batch_dims, self.negative_index_support)]
         return result
-
-
-@operator()
-class EmbeddingDenseGrad:
-    """The gradient of a table's rows: sums of the gradients of their uses."""
-
-    num_weights: int
-    padding_idx: int = -1
-    scale_grad_by_freq: bool = False
-
-    def infer(self, grad: TensorDesc, indices: TensorDesc) -> TensorDesc:
-        if grad.shape == UNKNOWN_RANK:
-            return unknown(grad, 2)
-        return shaped(grad, (self.num_weights, grad.shape[-1]))
-
-    def kernel(self, grad: Array, indices: Array) -> Array:
-        rows = grad.reshape(-1, grad.shape[-1])
-        picks = checked(indices.reshape(-1), self.num_weights, negative=False)
-        wide = np.zeros((self.num_weights, rows.shape[1]), np.promote_types(grad.dtype, np.float32))
-        np.add.at(wide, picks, rows)
-        if self.scale_grad_by_freq:
-            counts = np.bincount(picks, minlength=self.num_weights)
-            wide /= np.maximum(counts, 1).astype(wide.dtype)[:, None]
-        if 0 <= self.padding_idx < self.num_weights:
-            wide[self.padding_idx] = 0
-        return wide.astype(grad.dtype)

@@ -156,3 +156,18 @@ def test_updates_of_another_shape_are_refused() -> None:
     descs = [TensorDesc(DataType.FLOAT, (4, 2)), TensorDesc(DataType.INT64, (3,)), TensorDesc(DataType.FLOAT, (3, 3))]
     with pytest.raises(InferenceError, match=r"updates \[3, 3\] must have shape \[3, 2\]"):
         op("ScatterAdd").infer(*descs)
+
+
+@pytest.mark.parametrize(
+    "mode, rows", [("sum", [[4, 6], [3, 4]]), ("mean", [[2, 3], [3, 4]]), ("max", [[3, 4], [3, 4]])]
+)
+def test_a_bag_of_rows_is_reduced_without_its_padding(mode: str, rows: Any) -> None:
+    weight, indices, offsets = np.float32([[1, 2], [3, 4], [9, 9]]), ints([0, 1, 2, 1]), ints([0, 2])
+    made = op("EmbeddingBag", mode=mode, padding_idx=2)
+    found = made.kernel(weight, indices, offsets)
+    np.testing.assert_array_equal(found[0], rows)
+    np.testing.assert_array_equal(found[1], [0, 0, 1, 1])
+    np.testing.assert_array_equal(found[2], [2, 1])
+    descs = [TensorDesc(DataType.from_numpy(x.dtype), x.shape) for x in (weight, indices, offsets)]
+    for desc, value in zip(made.infer(*descs), found, strict=True):
+        assert (desc.shape, desc.dtype.numpy) == (value.shape, value.dtype)
