@@ -53,7 +53,8 @@ def check(case: Any, *, constant: bool, shapes: str = "static") -> None:
     for inputs, outputs in case.data_sets:
         values = model.graph.input
         feeds = {value.name: as_array(array, value) for value, array in zip(values, inputs)}
-        fixed = list(feeds)[1:] if constant else []
+        sizes = [name for name, x in feeds.items() if np.ndim(x) == 0 and len(feeds) == 1]  # of a window function
+        fixed = [*list(feeds)[1:], *sizes] if constant else []
         graph = import_model(model, feeds, constant=fixed, shapes=shapes)
         for index, (got, want) in enumerate(zip(run(graph, feeds), outputs, strict=True)):
             assert_close(got, as_array(want, model.graph.output[index]), f"{case.name} output {index}", case.rtol)

@@ -87,7 +87,7 @@ def test_dropout_that_may_train_is_refused() -> None:
 @pytest.mark.parametrize("periodic", [0, 1])
 @pytest.mark.parametrize("op", ["HannWindow", "HammingWindow", "BlackmanWindow"])
 def test_windows_are_those_of_onnxruntime(op: str, periodic: int) -> None:
-    model, feeds = one_node_model(op, [np.int64(10)], {"periodic": periodic}, 17, "", 1)
+    model, feeds = one_node_model(op, [np.array(10, np.int64)], {"periodic": periodic}, 17, "", 1)
     (got,) = run(import_model(model, feeds, constant=feeds), feeds)
     assert_close(got, run_onnxruntime(model, feeds)[0], op)
     with pytest.raises(InputError, match="must be constant"):
