@@ -31,7 +31,7 @@ def main() -> int:
 
 
 def _print_version() -> int:
-    from gecli import __version__
+    from gecli.version import __version__
 
     print(f"gecli {__version__}")
     return 0

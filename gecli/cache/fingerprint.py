@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gecli import __version__
+from gecli.version import __version__
 from gecli.ir.attributes import INIT_VALUE, NamedAttrs, RawAttr
 from gecli.ir.dtype import DataType
 from gecli.ir.format import Format

@@ -8,7 +8,7 @@ import sys
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from gecli import __version__
+from gecli.version import __version__
 from gecli.cli.console import Console
 from gecli.options.argv import Scan, scan
 

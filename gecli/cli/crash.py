@@ -33,7 +33,7 @@ def _write_report(error: Exception) -> str:
     import tempfile
     import traceback
 
-    from gecli import __version__
+    from gecli.version import __version__
 
     try:
         with tempfile.NamedTemporaryFile(

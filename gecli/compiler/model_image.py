@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gecli import __version__
+from gecli.version import __version__
 from gecli.artifacts.om_writer import OmImage, om_image
 from gecli.compiler.graph_compiler import CompiledGraph
 from gecli.ir.attributes import INPUT_IS_VAR, OUTPUT_IS_VAR

@@ -132,6 +132,9 @@ MatrixDeterminant QuantBatchMatmulV3 AscendQuant AscendDequant Quantize Dequanti
 HcomAllGather HcomReduceScatter HcomAllToAll HcomAllToAllV HcomAllToAllVC FlashAttentionScore
 PromptFlashAttention IncreFlashAttention RotaryPositionEmbedding ApplyRotaryPosEmb
 If StatelessIf _If Case StatelessCase While StatelessWhile _While For PartitionedCall StatefulPartitionedCall
+NonMaxSuppressionV6 DynamicQuantizeLinear RandomUniform RandomStandardNormal RandomUniformInt TruncatedNormal
+Multinomial StatelessBernoulli StatelessBernoulliV2 MVNV2 CommonLSTM CommonGRU CommonRNN UniqueWithCountsAndSorting
+AscendQuantV2 AscendAntiQuant AscendRequant
 Switch RefSwitch SwitchN Merge RefMerge Enter RefEnter Exit RefExit NextIteration RefNextIteration LoopCond
 """
 _GIVEN = """
@@ -142,7 +145,8 @@ SendNotify RecvNotify
 """
 
 _DTYPE_FROZEN = """
-AscendQuant AscendDequant AscendAntiQuant Quantize Dequantize QuantBatchMatmulV3 Bitcast HcomReceive HcomSend
+AscendQuant AscendQuantV2 AscendDequant AscendAntiQuant AscendRequant DynamicQuantizeLinear Quantize Dequantize
+QuantBatchMatmulV3 Bitcast HcomReceive HcomSend
 """
 _PRECISION_BLACK = """
 SoftmaxV2 LogSoftmaxV2 SoftmaxGrad LogSoftmaxGrad LayerNorm LayerNormV3 LayerNormV4 LayerNormGrad LayerNormGradV3

@@ -17,7 +17,7 @@ from gecli.ir.graph import NET_OUTPUT, Graph
 from gecli.ir.op_desc import OpDesc
 from gecli.ir.tensor_desc import UNKNOWN_RANK, TensorDesc
 from gecli.ir.weight import FileSlice, Fill, Weight
-from gecli.loading.json_loader import ENGINE, VALUE_TYPES, VERSION
+from gecli.loading.json_graph import ENGINE, VALUE_TYPES, VERSION
 
 Json = Any
 DATA_ELEMENTS = 64  # tensors up to this size are written as numbers

@@ -251,7 +251,7 @@ class GraphBuilder:
             raise node.fault(f"the graph {attribute!r} reads {missing[0]!r}, which nothing makes")
         outer = [name for name in names if self.scope[name].node.type != "Const"]
         index = len(self._captured)
-        sub = Graph(f"{self.graph.root.name}/{node.name}_{index}_{attribute}", self.graph)
+        sub = Graph(f"{self.graph.name}/{node.name}_{index}_{attribute}", self.graph)
         inner = GraphBuilder(self.model, sub, self.inference)
         for position, name in enumerate(outer):
             inner.add_input(name, self.scope[name].desc, position)
@@ -287,7 +287,10 @@ class GraphBuilder:
         op = operator_of(node)
         if op is None or not hasattr(op, "infer_from"):
             return False
-        results = [[port.desc for port in self.graph.subgraphs[name].outputs] for name in node.subgraphs]
+        names = node.subgraphs
+        if node.type == "If" and (cond := self.inference.value(node.inputs[0])) is not None:
+            names = names[:1] if bool(cond) else names[1:2]  # the other branch is never taken
+        results = [[port.desc for port in self.graph.subgraphs[name].outputs] for name in names]
         try:
             for desc in op.infer_from(results):
                 node.add_output(desc)

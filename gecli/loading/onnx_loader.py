@@ -60,6 +60,10 @@ def collector_paused() -> Iterator[None]:
         yield
     finally:
         if enabled:
+            if not gc.get_freeze_count():
+                # Moves what was built to the oldest generation without walking it (0.7 s for 100,000 nodes).
+                gc.freeze()
+                gc.unfreeze()
             gc.enable()
 
 

@@ -144,8 +144,9 @@ def all_nodes(graph: Message) -> Iterator[Message]:
     """The nodes of a graph and of the graphs inside them, in file order."""
     for node in graph.node:
         yield node
-        for _, inner in graphs_of(node):
-            yield from all_nodes(inner)
+        if node.attribute:
+            for _, inner in graphs_of(node):
+                yield from all_nodes(inner)
 
 
 # ---------------------------------------------------------------- names
@@ -200,6 +201,8 @@ def ordered(model: OnnxModel, graph: Message, known: set[str]) -> Sequence[int]:
     `known` are the tensors that exist before the first node. Raises InputError for a tensor that two nodes make,
     tensors that nothing makes (all of them) and cycles.
     """
+    if _is_in_order(graph, known):
+        return range(len(graph.node))
     makers: dict[str, int] = {}
     for position, node in enumerate(graph.node):
         for name in node.output:
@@ -208,16 +211,30 @@ def ordered(model: OnnxModel, graph: Message, known: set[str]) -> Sequence[int]:
             if name in makers or name in known:
                 raise _made_twice(model, graph, name, position, makers.get(name))
             makers[name] = position
-    in_order = True
     missing: dict[str, int] = {}
     needs = [_reads(node, makers, known, position, missing) for position, node in enumerate(graph.node)]
     if missing:
         raise _never_made(model, graph, missing)
-    for position, before in enumerate(needs):
-        if any(each >= position for each in before):
-            in_order = False
-            break
-    return range(len(needs)) if in_order else _sorted(model, graph, needs)
+    return _sorted(model, graph, needs)
+
+
+def _is_in_order(graph: Message, known: set[str]) -> bool:
+    """Every tensor is made once and before it is read: what exporters write, found in one walk."""
+    made = set(known)
+    made.add("")
+    for node in graph.node:
+        for name in node.input:
+            if name not in made:
+                return False
+        if node.attribute:
+            for _, inner in graphs_of(node):
+                if not made.issuperset(captured_names(inner)):
+                    return False
+        for name in node.output:
+            if name in made and name:
+                return False
+            made.add(name)
+    return True
 
 
 def _reads(node: Message, makers: dict[str, int], known: set[str], position: int, missing: dict[str, int]) -> list[int]:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from gecli.engine.trans_ops import TRANS_OPS
 from gecli.errors import CompileError
 from gecli.ir.attributes import REF_PORT_INDEX
 from gecli.ir.graph import Graph
@@ -15,7 +16,6 @@ from gecli.ops.operator import OperatorType
 from gecli.ops.registry import find
 from gecli.passes.base import Pass, PassContext, Stage
 from gecli.passes.facts import Fact
-from gecli.passes.trans_ops import TRANS_TYPES
 from gecli.passes.written_inputs import input_name, output_names
 
 # Where a reference may start.
@@ -126,9 +126,7 @@ def _origin(node: OpDesc, slot: int) -> OpDesc:
     while True:
         producer = port.node
         back = (
-            0
-            if producer.type in TRANS_TYPES or producer.type == "RefIdentity"
-            else _input_behind(port.node, port.index)
+            0 if producer.type in TRANS_OPS or producer.type == "RefIdentity" else _input_behind(port.node, port.index)
         )
         if back is None or back >= len(producer.inputs) or producer.inputs[back] is None:
             return producer

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
+from gecli.engine.trans_ops import TRANS_OPS
 from gecli.ir.graph import Graph
 from gecli.ir.op_desc import OpDesc
 from gecli.ir.surgery import bypass, isolate
 from gecli.layout.cast import exact_embedding
 from gecli.passes.base import Pass, PassContext, Stage
 from gecli.passes.facts import Fact
-from gecli.passes.trans_ops import TRANS_TYPES, step_of, undoes, unplug_constants
+from gecli.passes.trans_ops import step_of, undoes, unplug_constants
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class CancelInverseTrans(Pass):
         counts = Counter[str]()
         for each in graph.all_graphs():
             # A pair that encloses another one is seen later in graph order, when the inner one is gone.
-            for node in each.nodes_of(*sorted(TRANS_TYPES)):
+            for node in each.nodes_of(*sorted(TRANS_OPS)):
                 first = _cancelled_by(node)
                 if first is not None:
                     counts["nodes_removed"] += _cancel(each, first, node)
@@ -41,7 +42,7 @@ class CancelInverseTrans(Pass):
 def _cancelled_by(second: OpDesc) -> OpDesc | None:
     """The conversion right before `second` that it undoes."""
     port = second.inputs[0] if second.inputs else None
-    if port is None or port.node.type not in TRANS_TYPES or not port.node.inputs or port.node.inputs[0] is None:
+    if port is None or port.node.type not in TRANS_OPS or not port.node.inputs or port.node.inputs[0] is None:
         return None
     there, back = step_of(port.node), step_of(second)
     if not there.src.is_static or not undoes(back, there):

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from gecli.engine.trans_insert import trans_data_attrs
+from gecli.engine.trans_ops import is_inverse_perm
 from gecli.ir.attributes import INSERTED_BY_GE, STREAM_LABEL, VALUE
 from gecli.ir.graph import Graph
 from gecli.ir.op_desc import OpDesc, Port
@@ -15,24 +17,6 @@ from gecli.ir.tensor_desc import Shape, TensorDesc
 from gecli.ir.weight import Weight
 from gecli.variables.trans_road import TransStep
 
-# GE's table of trans ops; the data come in through input 0 of each.
-TRANS_TYPES = frozenset(
-    (
-        "TransData",
-        "TransDataD",
-        "Transpose",
-        "TransposeD",
-        "Reshape",
-        "ReFormat",
-        "Cast",
-        "Squeeze",
-        "SqueezeV2",
-        "SqueezeV3",
-        "UnsqueezeV2",
-        "UnsqueezeV3",
-        "ExpandDims",
-    )
-)
 STEP_ATTRS = ("perm", "axis", "groups")  # what a step does beyond its two descriptors
 
 
@@ -60,15 +44,9 @@ def undoes(second: TransStep, first: TransStep) -> bool:
         return False
     if not (second.src.same_storage(first.dst) and second.dst.same_storage(first.src)):
         return False
-    return first.type != "TransposeD" or _inverse_perms(first.attrs.get("perm"), second.attrs.get("perm"))
-
-
-def _inverse_perms(first: Any, second: Any) -> bool:
-    """A missing perm is no permutation: GE takes two of them for a pair."""
-    if not first or not second or len(first) != len(second):
-        return False
-    axes = list(range(len(first)))
-    return sorted(first) == sorted(second) == axes and all(first[second[axis]] == axis for axis in axes)
+    # A missing perm is no permutation: GE takes two of them for a pair.
+    perms = (step.attrs.get("perm", ()) for step in (first, second))
+    return first.type != "TransposeD" or is_inverse_perm(*perms)
 
 
 def unplug_constants(graph: Graph, node: OpDesc) -> None:
@@ -105,17 +83,11 @@ def _attrs_of(step: TransStep) -> dict[str, Any]:
     src, dst = step.src, step.dst
     match step.type:
         case "TransData":
-            return {
-                "src_format": src.format.primary.name,
-                "dst_format": dst.format.primary.name,
-                "src_subformat": src.format.groups,
-                "dst_subformat": dst.format.groups,
-                "groups": max(src.format.groups, dst.format.groups, 1),
-            }
+            return trans_data_attrs(src.format, dst.format)
         case "TransposeD":
             return {"perm": step.attrs.get("perm") or _perm(src, dst)}
         case "Cast":
-            return {"dst_type": dst.dtype}
+            return {"dst_type": int(dst.dtype)}
         case "SqueezeV2":
             return {"axis": inserted_axes(src.shape, dst.shape)}
         case "UnsqueezeV2":

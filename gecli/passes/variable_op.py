@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from gecli.engine.trans_ops import TRANS_OPS
 from gecli.errors import Diagnostic
 from gecli.ir.attributes import VARIABLE_TYPES
 from gecli.ir.graph import Graph
@@ -18,7 +19,7 @@ from gecli.layout.cast import HOST_PAIRS
 from gecli.layout.transfer import can_transfer
 from gecli.passes.base import Pass, PassContext, Stage
 from gecli.passes.facts import Fact
-from gecli.passes.trans_ops import TRANS_TYPES, step_of, undoes, unplug_constants
+from gecli.passes.trans_ops import step_of, undoes, unplug_constants
 from gecli.passes.written_inputs import writes_at
 from gecli.variables.trans_road import ROAD_TYPES, TransRoad, TransStep
 
@@ -135,7 +136,7 @@ def next_step(group: Group, current: TensorDesc, *, strict_cast: bool) -> TransS
     if not layer:
         return Stop("NO_CONSUMER")
     for use in layer:
-        if use.node.type not in TRANS_TYPES:
+        if use.node.type not in TRANS_OPS:
             return Stop("NOT_TRANS_OP", use.node.name)
         if use.slot != 0:
             return Stop("DATA_INDEX", use.node.name)
@@ -191,7 +192,7 @@ def _write_side(group: Group, layer: list[Use], step: TransStep) -> Stop | None:
         if port is None:
             return Stop("REF_NO_PRODUCER", ref.name)
         writer = port.node
-        if writer in readers or writer.type not in TRANS_TYPES or not writer.inputs or writer.inputs[0] is None:
+        if writer in readers or writer.type not in TRANS_OPS or not writer.inputs or writer.inputs[0] is None:
             return Stop("REF_NOT_INVERSE", writer.name)
         back = step_of(writer)
         if not undoes(back, step) or back.why_not_executable():

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable
 from typing import Any
 
-from gecli import __version__
+from gecli.version import __version__
 from gecli.compiler.result import CacheUse, CompileReport, ModelResult
 from gecli.errors import Diagnostic
 from gecli.report.sizes import dtype_text, shape_text, size_text, time_text

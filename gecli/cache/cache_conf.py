@@ -1,0 +1,115 @@
+"""`cache.conf`: GE's two switches and gecli's own settings (GE: CacheConfig; cache.md 1.3)."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, NamedTuple
+
+NAME = "cache.conf"
+
+
+class CacheConf(NamedTuple):
+    """The settings of one cache directory. `warnings` are sentences about values that were not used."""
+
+    manual_check: bool = False
+    debug_mode: bool = False
+    timestamp: str = "seed"
+    auto_graph_key: bool = True
+    foreign_entries: str = "warn"
+    max_size: int | None = None
+    max_age: int | None = None
+    shared: bool = False
+    warnings: tuple[str, ...] = ()
+
+
+class BrokenConf(ValueError):
+    """cache.conf cannot be used; the message says where and why."""
+
+
+def read_cache_conf(directory: str) -> CacheConf:
+    """The settings of a directory; defaults without a file. Raises BrokenConf."""
+    path = os.path.join(directory, NAME)
+    try:
+        with open(path, "rb") as stream:
+            data = stream.read()
+    except FileNotFoundError:  # also a symbolic link to nothing
+        return CacheConf()
+    except OSError as error:
+        raise BrokenConf(f"it cannot be read: {error.strerror or error}") from error
+    return parse_cache_conf(data)
+
+
+def parse_cache_conf(data: bytes) -> CacheConf:
+    """The settings in the bytes of a cache.conf. Raises BrokenConf."""
+    import json
+
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise BrokenConf(f"byte {error.start} is not UTF-8") from error
+    begin = len(text) - len(text.lstrip())
+    try:
+        content, end = json.JSONDecoder().raw_decode(text, begin)
+    except json.JSONDecodeError as error:
+        raise BrokenConf(f"line {error.lineno}, column {error.colno}: {error.msg}") from error
+    except RecursionError as error:
+        raise BrokenConf("it is nested too deeply") from error
+    warnings = []
+    if text[end:].strip():
+        warnings.append(f"what follows the first JSON value of {NAME} is ignored")
+    if not isinstance(content, dict):
+        return CacheConf(warnings=tuple(warnings))
+    switches = {name: _switch(content, f"cache_{name}") for name in ("manual_check", "debug_mode")}
+    return CacheConf(**switches, **_own_settings(content.get("gecli", {}), warnings), warnings=tuple(warnings))
+
+
+def _switch(content: dict[str, Any], key: str) -> bool:
+    value = content.get(key, False)
+    if not isinstance(value, bool):
+        raise BrokenConf(f"/{key} must be true or false, not {_shown(value)}")
+    return value
+
+
+def _own_settings(content: Any, warnings: list[str]) -> dict[str, Any]:
+    """What gecli reads; a wrong value there is only a warning, because GE would not see it."""
+    if not isinstance(content, dict):
+        warnings.append(f"/gecli of {NAME} must be an object")
+        return {}
+    found: dict[str, Any] = {}
+    for key, value in content.items():
+        try:
+            if key in _CHOICES and value in _CHOICES[key]:
+                found[key] = value
+            elif key in _SCALED:
+                found[key] = _scaled(value, _SCALED[key])
+            else:
+                raise ValueError(_shown(value))
+        except (ValueError, TypeError):
+            warnings.append(f"/gecli/{key} of {NAME} is not used: {_shown(value)}")
+    return found
+
+
+def _shown(value: Any) -> str:
+    import json
+
+    return json.dumps(value)[:60]
+
+
+_CHOICES: dict[str, tuple[Any, ...]] = {
+    "timestamp": ("seed", "ge"),
+    "foreign_entries": ("accept", "warn", "reject"),
+    "auto_graph_key": (True, False),
+    "shared": (True, False),
+}
+_SCALED = {"max_size": "size", "max_age": "duration"}
+
+
+def _scaled(value: Any, kind: str) -> int:
+    from gecli.options.option import Option, parse_value
+
+    if not isinstance(value, str):
+        raise ValueError("not a text")
+    parsed = parse_value(Option(key=kind, flag="", type="size" if kind == "size" else "duration"), value)
+    if not isinstance(parsed, int):
+        raise ValueError("not a number")
+    return parsed

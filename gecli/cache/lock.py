@@ -1,0 +1,186 @@
+"""The lock of a graph key: `flock` on `{key}.lock`, the file that GE locks too (cache.md 6.1).
+
+Held through look-up, compile and write. It keeps two processes from doing the same work; the integrity of entries does
+not depend on it.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any
+
+from gecli.cache.layout import inflight_dir, is_alive
+
+POLL_S = 0.05
+NOTICE_S = 1.0  # a wait shorter than this is not worth a line
+
+OnWait = Callable[[float, str], None]
+
+_held: set[tuple[str, int]] = set()
+
+
+class LockTimeout(Exception):
+    """Somebody else held the lock all the time; the message says who, as far as known."""
+
+
+class LockUnavailable(Exception):
+    """This file cannot be locked here; the message is the system's reason."""
+
+
+class KeyLock:
+    """The exclusive lock of one key, a context manager. A fresh object for each use.
+
+    `on_wait(seconds, holder)` is called about once a second while somebody else holds it. Raises LockTimeout after
+    `timeout_s`, LockUnavailable, and RuntimeError when this thread holds the key already, which would never end.
+    """
+
+    def __init__(
+        self, directory: str, key: str, *, timeout_s: float, on_wait: OnWait | None = None, shared: bool = False
+    ) -> None:
+        self.directory = directory
+        self.key = key
+        self.timeout_s = timeout_s
+        self.on_wait = on_wait
+        self.mode = 0o664 if shared else -1
+        self._lock: Any = None
+        self._record = ""
+
+    def __enter__(self) -> KeyLock:
+        token = self._token()
+        if token in _held:
+            raise RuntimeError(f"this thread holds the lock of key {self.key} already")
+        from filelock import FileLock
+
+        # Never a soft lock in its place: that would exclude nobody but gecli.
+        lock = FileLock(lock_path(self.directory, self.key), mode=self.mode, fallback_to_soft=False)
+        self._wait(lock)
+        self._lock = lock
+        _held.add(token)
+        self._record = _write_record(self.directory, self.key)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._record:
+            _remove(self._record)
+        _held.discard(self._token())
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    def _token(self) -> tuple[str, int]:
+        return os.path.realpath(lock_path(self.directory, self.key)), threading.get_ident()
+
+    def _wait(self, lock: Any) -> None:
+        from filelock import Timeout
+
+        start = time.monotonic()
+        while True:
+            waited = time.monotonic() - start
+            left = self.timeout_s - waited
+            try:
+                # Never a blocking flock: on some network file systems it cannot be interrupted.
+                lock.acquire(timeout=max(min(NOTICE_S, left), 0), poll_interval=POLL_S)
+                return
+            except Timeout:
+                if time.monotonic() - start >= self.timeout_s:
+                    raise LockTimeout(holder_of(self.directory, self.key)) from None
+                if self.on_wait:
+                    self.on_wait(time.monotonic() - start, holder_of(self.directory, self.key))
+            except (OSError, NotImplementedError) as error:
+                raise LockUnavailable(getattr(error, "strerror", None) or str(error)) from error
+
+
+def wait_for_writers(directory: str, key: str, timeout_s: float) -> bool:
+    """Read-only use: wait until nobody compiles this key; False when that took too long.
+
+    The lock file is opened for reading and locked shared for a moment. Without a lock file, or where that is not
+    possible, there is nothing to wait for.
+    """
+    try:
+        import fcntl
+
+        descriptor = os.open(lock_path(directory, key), os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+    except (ImportError, OSError):
+        return True
+    try:
+        end = time.monotonic() + timeout_s
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                return True
+            except BlockingIOError:
+                if time.monotonic() >= end:
+                    return False
+                time.sleep(POLL_S)
+            except OSError:
+                return True
+    finally:
+        os.close(descriptor)
+
+
+def lock_path(directory: str, key: str) -> str:
+    return os.path.join(directory, f"{key}.lock")
+
+
+def is_busy(directory: str, key: str) -> bool:
+    """Whether somebody holds the lock right now; takes none."""
+    return not wait_for_writers(directory, key, 0)
+
+
+def holder_of(directory: str, key: str) -> str:
+    """Who holds a key, in words: `pid 4711 on hostA`; a GE process leaves no record."""
+    for record in inflight_records(directory):
+        if record.get("key") == key and is_alive(str(record.get("host")), record.get("pid")):
+            return f"pid {record.get('pid')} on {record.get('host')}"
+    return "another process"
+
+
+def inflight_records(directory: str) -> list[dict[str, Any]]:
+    """The records of running compiles, in the order of their file names; unreadable ones are left out."""
+    import json
+
+    found = []
+    try:
+        names = sorted(os.listdir(inflight_dir(directory)))
+    except OSError:
+        return []
+    for name in names:
+        path = os.path.join(inflight_dir(directory), name)
+        try:
+            with open(path, encoding="utf-8") as stream:
+                record = json.load(stream)
+        except (OSError, ValueError):
+            continue
+        if isinstance(record, dict):
+            found.append({**record, "file": path})
+    return found
+
+
+def _write_record(directory: str, key: str) -> str:
+    """Say who holds the key; the lock file itself stays empty, as GE leaves it. Empty when that is not possible."""
+    import json
+
+    host = os.uname().nodename
+    content = {"host": host, "pid": os.getpid(), "key": key, "since": round(time.time(), 3), "weights": []}
+    name = f"{host.replace('/', '_')}-{os.getpid()}-{os.urandom(6).hex()}.json"
+    path = os.path.join(inflight_dir(directory), name)
+    try:
+        os.makedirs(inflight_dir(directory), exist_ok=True)
+        with open(path, "x", encoding="utf-8") as stream:
+            json.dump(content, stream)
+    except OSError:
+        return ""
+    return path
+
+
+def _remove(path: str) -> None:
+    try:
+        os.unlink(path)
+    except OSError:
+        return

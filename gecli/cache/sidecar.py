@@ -1,0 +1,124 @@
+"""The sidecar of an entry, `{stem}.gecli.json`: what it was compiled from (cache.md 11.2). GE never looks at it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from gecli.cache.layout import SIDECAR, entry_path
+
+SCHEMA = 1
+MAX_REQUESTS = 8
+COMPONENTS = ("graph", "weights", "options", "toolchain")
+
+
+class InvalidSidecar(ValueError):
+    """The sidecar is damaged or belongs to another entry, so the whole entry cannot be trusted."""
+
+
+class Sidecar:
+    """The content of a sidecar; members that gecli does not know are kept."""
+
+    __slots__ = ("content",)
+
+    def __init__(self, content: dict[str, Any]) -> None:
+        self.content = content
+
+    @property
+    def fingerprint(self) -> Mapping[str, Any]:
+        return _object(self.content.get("fingerprint"))
+
+    @property
+    def combined(self) -> str:
+        """Empty in the sidecar of an entry that another tool made."""
+        return str(self.fingerprint.get("combined") or "")
+
+    @property
+    def requests(self) -> list[str]:
+        found = self.fingerprint.get("requests")
+        return [str(each) for each in found] if isinstance(found, list) else []
+
+    @property
+    def files(self) -> Mapping[str, Any]:
+        return _object(self.content.get("files"))
+
+    @property
+    def has_rdcpkt(self) -> bool:
+        return "rdcpkt" in self.files
+
+    @property
+    def compile_seconds(self) -> float:
+        value = self.content.get("compile_seconds")
+        return float(value) if isinstance(value, int | float) else 0.0
+
+    @property
+    def report(self) -> Mapping[str, Any]:
+        """What a summary says about the model; gecli's own member."""
+        return _object(self.content.get("report"))
+
+    def file_facts(self, kind: str) -> tuple[int, str] | None:
+        """Size and sha256 of the `om` or `rdcpkt`."""
+        facts = _object(self.files.get(kind))
+        size, digest = facts.get("size"), facts.get("sha256")
+        return (size, digest) if isinstance(size, int) and isinstance(digest, str) else None
+
+    def add_request(self, request: str) -> None:
+        """Remember a request that this entry answers: newest first, at most eight."""
+        kept = [each for each in self.requests if each != request]
+        self.content["fingerprint"] = {**self.fingerprint, "requests": [request, *kept][:MAX_REQUESTS]}
+
+    def text(self) -> str:
+        import json
+
+        return json.dumps(self.content, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+def read_sidecar(directory: str, key: str, stem: str) -> Sidecar | None:
+    """The sidecar of an entry; None without one, or with one of another schema. Raises InvalidSidecar, OSError."""
+    try:
+        with open(entry_path(directory, stem, SIDECAR), "rb") as stream:
+            data = stream.read()
+    except FileNotFoundError:
+        return None
+    return parse_sidecar(data, key, stem)
+
+
+def parse_sidecar(data: bytes, key: str, stem: str) -> Sidecar | None:
+    """The sidecar in these bytes, checked against the entry that it should belong to. Raises InvalidSidecar."""
+    import json
+
+    try:
+        content = json.loads(data.decode("utf-8", "surrogateescape"))
+    except (ValueError, RecursionError) as error:
+        raise InvalidSidecar(f"it is not JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise InvalidSidecar("it is no JSON object")
+    if content.get("schema") != SCHEMA:
+        return None
+    if content.get("graph_key") != key or content.get("entry") != stem:
+        raise InvalidSidecar(f"it belongs to key {content.get('graph_key')!r}, entry {content.get('entry')!r}")
+    sidecar = Sidecar(content)
+    kinds = ("om", "rdcpkt") if sidecar.has_rdcpkt else ("om",)
+    if any(sidecar.file_facts(kind) is None for kind in kinds):
+        raise InvalidSidecar("it does not say the size and sha256 of the files")
+    return sidecar
+
+
+def difference_of(stored: Mapping[str, Any], wanted: Mapping[str, str]) -> list[str]:
+    """The components in which two fingerprints differ."""
+    return [name for name in COMPONENTS if stored.get(name) != wanted.get(name)]
+
+
+def last_used_ns(directory: str, stem: str) -> int | None:
+    """The mtime of the sidecar, or of the .om of an entry without one."""
+    for suffix in (SIDECAR, ".om"):
+        try:
+            return os.stat(entry_path(directory, stem, suffix)).st_mtime_ns
+        except OSError:
+            continue
+    return None
+
+
+def _object(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,27 @@
+"""Where constants live: in the model, or in variable memory when training (GE: end of PrepareOptimize)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from gecli.ir.graph import Graph
+from gecli.passes.base import Pass, PassContext, Stage
+
+
+@dataclass(frozen=True)
+class ConstKind(Pass):
+    """Make every Const a Constant with `--train`, and every Constant a Const without it."""
+
+    name = "ConstKindPass"
+    stage = Stage.PREPARE
+    correctness = True
+
+    def run(self, graph: Graph, ctx: PassContext) -> Counter[str]:
+        old, new = ("Const", "Constant") if ctx.settings.train else ("Constant", "Const")
+        counts = Counter[str]()
+        for each in graph.all_graphs():
+            for node in each.nodes_of(old):
+                each.retype(node, new)
+                counts["constants_changed"] += 1
+        return counts

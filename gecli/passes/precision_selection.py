@@ -1,0 +1,41 @@
+"""Choose the data type of every operator (GE: RefineRunningPrecision)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from gecli.engine.precision import MixLists, select_precision
+from gecli.ir.graph import Graph
+from gecli.passes.base import Pass, PassContext, Stage
+
+
+@dataclass(frozen=True)
+class PrecisionSelection(Pass):
+    """Set the data types that the precision mode asks for; the Casts are inserted with the formats.
+
+    Without a mode every operator keeps its types.
+    """
+
+    name = "RefineRunningPrecision"
+    stage = Stage.PRECISION
+    correctness = True
+    lists: MixLists = MixLists()
+
+    def run(self, graph: Graph, ctx: PassContext) -> Counter[str]:
+        before = _types(graph)
+        settings = ctx.settings
+        notes = select_precision(
+            graph, ctx.platform, settings.precision, keep=settings.keep_dtype_nodes, lists=self.lists
+        )
+        for note in notes:
+            ctx.record(self.name, "note", text=note)
+        return Counter(operands_changed=sum(a != b for a, b in zip(before, _types(graph))))
+
+
+def _types(graph: Graph) -> list[int]:
+    return [
+        -1 if desc is None else int(desc.dtype)
+        for node in graph.all_nodes()
+        for desc in (*node.input_descs, *node.output_descs)
+    ]
