@@ -351,3 +351,16 @@ def test_an_operator_is_marked_zero_preserving_exactly_when_it_maps_0_to_0(type:
     maps = bool((got == 0).all())
     # These map 0 to 0 by default only: other attributes move it.
     assert kind.zero_preserving == (maps and type not in ("HardTanh", "Power", "Shrink", "Threshold"))
+
+
+@pytest.mark.parametrize("type", [name for name in unary_types() if name not in ("IsNan", "IsInf", "IsFinite")])
+def test_bind_may_write_over_its_input(type: str) -> None:
+    kind = find(type)
+    assert kind is not None
+    x = np.abs(X) + 0.1 if type not in ("LogicalNot", "Invert") else INTS % 2 == 0
+    expected = kind.cls().kernel(x)
+    if hasattr(kind.cls, "bind"):
+        step = kind.cls().bind([x], [x])
+        assert step is not None
+        step()
+        assert_close(x, expected, type, bar=1e-6)
