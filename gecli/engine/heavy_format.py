@@ -9,16 +9,18 @@ Only descriptors of the consumers and producers change here; `trans_insert` puts
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from gecli.engine.agnostic_format import Acceptance, agnostic_formats
 from gecli.engine.kernel_table import HEAVY_TOKENS, KernelRow, Policy, kernel_row
-from gecli.ir.attributes import CONST_TYPES, DATA_TYPES, VARIABLE_TYPES
+from gecli.engine.trans_ops import TRANS_OPS
+from gecli.ir.attributes import CONST_TYPES, DATA_TYPES, INSERTED_BY_GE, VARIABLE_TYPES
 from gecli.ir.dtype import DataType
 from gecli.ir.format import Format
 from gecli.ir.graph import Graph
-from gecli.ir.op_desc import OpDesc
+from gecli.ir.op_desc import OpDesc, Port, Use
 from gecli.ir.tensor_desc import TensorDesc
 from gecli.layout.axes import AXES
 from gecli.layout.platform import Platform
@@ -195,13 +197,15 @@ class _Walk:
 
     def _step(self, operand: Operand, fmt: Format) -> None:
         if operand.is_output:
-            for use in self.graph.consumers(operand.node.out(operand.index)):
+            for use in self._readers(operand.node.out(operand.index)):
                 if use.node.is_variable:
                     self._through_weight(use.node, fmt)
                 else:
                     self._offer(Operand(use.node, False, use.slot), fmt)
             return
         port = operand.node.inputs[operand.index]
+        while port is not None and _is_road_step(port.node):
+            port = port.node.inputs[0]
         if port is None:
             return
         source = port.node
@@ -264,7 +268,7 @@ class _Walk:
         operands = [
             Operand(use.node, False, use.slot)
             for node in nodes
-            for use in self.graph.consumers(node.out())
+            for use in self._readers(node.out())
             if not use.node.is_variable
         ]
         if not all(self._offer(operand, fmt) for operand in operands):
@@ -275,14 +279,29 @@ class _Walk:
             return
         for ref in self.refs.get(name, []):
             port = ref.inputs[0] if ref.inputs else None
+            while port is not None and _is_road_step(port.node):
+                port = port.node.inputs[0]
             if port is not None:
                 self._offer(Operand(port.node, True, port.index), fmt)
+
+    def _readers(self, port: Port) -> Iterator[Use]:
+        """The consumers of a port, behind the conversions of a recovered trans road."""
+        for use in self.graph.consumers(port):
+            if _is_road_step(use.node):
+                yield from self._readers(use.node.out())
+            else:
+                yield use
 
     def _all_operands(self, node: OpDesc) -> list[Operand]:
         return [
             *(Operand(node, True, index) for index in range(len(node.output_descs))),
             *(Operand(node, False, slot) for slot in range(len(node.inputs))),
         ]
+
+
+def _is_road_step(node: OpDesc) -> bool:
+    """A conversion between the stored and the declared form of a variable: the walk goes through."""
+    return node.type in TRANS_OPS and bool(node.attrs.get(INSERTED_BY_GE))
 
 
 def _operands(node: OpDesc, row: KernelRow) -> list[Operand]:

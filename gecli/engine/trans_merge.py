@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gecli.engine.trans_ops import drop_unused, is_inverse_perm, source_desc
+from gecli.engine.trans_ops import drop_unused, is_inverse_perm, reads_later, source_desc
 from gecli.ir.attributes import DATA_TYPES
 from gecli.ir.graph import Graph
 from gecli.ir.op_desc import OpDesc
@@ -64,6 +64,8 @@ def _cancel(graph: Graph, node: OpDesc) -> int:
     for use in graph.consumers(node.out()):
         if use.node.type == "NetOutput" and source.node.type in DATA_TYPES:
             return 0  # an input that is also an output keeps a node between
+        if reads_later(source, first.node, use):
+            return 0
     for use in graph.consumers(node.out()):
         bypass(graph, use)
         bypass(graph, use)

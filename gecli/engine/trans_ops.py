@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from gecli.ir.dtype import DataType
 from gecli.ir.graph import Graph
-from gecli.ir.op_desc import OpDesc
+from gecli.ir.op_desc import OpDesc, Port, Use
 from gecli.ir.tensor_desc import TensorDesc
 from gecli.layout.cast import exact_embedding
 
@@ -42,6 +42,14 @@ def is_inverse_perm(first: Iterable[int], second: Iterable[int]) -> bool:
     if len(a) != len(b) or not a or sorted(a) != list(range(len(a))) or sorted(b) != list(range(len(b))):
         return False
     return all(a[b[axis]] == axis for axis in range(len(a)))
+
+
+def reads_later(source: Port, first: OpDesc, use: Use) -> bool:
+    """True when a consumer that reads `source` directly could see a later write than the conversion `first` does.
+
+    Only for variables: a consumer ordered behind further nodes (writers, perhaps) must keep reading the copy.
+    """
+    return source.node.is_variable and not use.node.control_in.keys() <= first.control_in.keys()
 
 
 def drop_unused(graph: Graph, nodes: Iterable[OpDesc]) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from gecli.engine.precision import MixLists, select_precision
 from gecli.ir.graph import Graph
@@ -20,7 +20,7 @@ class PrecisionSelection(Pass):
     name = "RefineRunningPrecision"
     stage = Stage.PRECISION
     correctness = True
-    lists: MixLists = MixLists()
+    lists: MixLists = field(default_factory=MixLists)
 
     def run(self, graph: Graph, ctx: PassContext) -> Counter[str]:
         before = _types(graph)

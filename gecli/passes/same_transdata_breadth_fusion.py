@@ -11,6 +11,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from gecli.engine.trans_insert import bare
 from gecli.ir.attributes import STREAM_LABEL
 from gecli.ir.dtype import DataType
 from gecli.ir.graph import Graph, feed
@@ -121,7 +122,7 @@ def _fits_c0(dtype: DataType, c0: int | None, platform: Platform) -> bool:
 def _hoist(graph: Graph, head: Port, paths: list[TransPath]) -> int:
     kept = next((path for path in paths if not path.casts), paths[0]).trans_data
     target = replace(kept.output_descs[0], dtype=head.desc.dtype)
-    source = replace(head.desc, attrs={}, name="", size_bytes=0)
+    source = bare(head.desc)
     readers = {path.trans_data: graph.consumers(path.trans_data.out()) for path in paths}
     for path in paths:
         for use in readers[path.trans_data]:
@@ -131,8 +132,7 @@ def _hoist(graph: Graph, head: Port, paths: list[TransPath]) -> int:
             graph.disconnect(path.casts[0], 0)
     place = OpDesc("", "")
     place.rank = min(node.rank for path in paths for node in (*path.casts, path.trans_data))
-    hoisted = OpDesc("", kept.type, attrs=dict(kept.attrs), output_descs=[target], input_descs=[source])
-    hoisted.name = kept.name
+    hoisted = OpDesc(kept.name, kept.type, attrs=dict(kept.attrs), output_descs=[target], input_descs=[source])
     control_in, control_out = list(kept.control_in), [after for path in paths for after in path.trans_data.control_out]
     for path in paths:
         graph.remove(path.trans_data)

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from math import prod
 
-from gecli.engine.trans_ops import drop_unused, is_inverse_perm, loses_values
+from gecli.engine.trans_ops import drop_unused, is_inverse_perm, loses_values, reads_later
 from gecli.ir.attributes import DATA_TYPES
 from gecli.ir.format import Format
 from gecli.ir.graph import Graph
@@ -58,6 +58,8 @@ def _cancels(second: OpDesc, *, like_ge: bool) -> bool:
         return False
     middle, end = first.output_descs[0], second.output_descs[0]
     if loses_values(start.dtype, middle.dtype, like_ge=like_ge):
+        return False
+    if any(reads_later(first.inputs[0], first, use) for use in second.users[0]):
         return False
     # An input that is also an output keeps a node between.
     if first.inputs[0].node.type in DATA_TYPES and any(use.node.type == "NetOutput" for use in second.users[0]):

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 
 from gecli.engine.trans_insert import bare, cast_step, trans_data_attrs
-from gecli.engine.trans_ops import TRANS_OPS, drop_unused, loses_values
+from gecli.engine.trans_ops import TRANS_OPS, drop_unused, loses_values, reads_later
 from gecli.ir.attributes import DATA_TYPES
 from gecli.ir.dtype import DataType
 from gecli.ir.format import Format
@@ -51,7 +51,9 @@ class TransOpWithoutReshapeFusion(Pass):
         start, end = chain[0].input_descs[0], chain[-1].output_descs[0]
         assert start is not None
         if start.same_storage(end):
-            if chain[0].inputs[0] is not None and _is_input_and_output(chain[0].inputs[0], use):
+            source = chain[0].inputs[0]
+            assert source is not None
+            if _is_input_and_output(source, use) or reads_later(source, chain[0], use):
                 return Counter()
             return _connect_directly(graph, use, chain)
         needed = int(start.format != end.format) + int(start.dtype != end.dtype)
@@ -100,9 +102,7 @@ def _keeps_values(start: TensorDesc, last: DataType, chain: list[OpDesc], *, lik
         return not any(loses_values(before, after, like_ge=True) for before, after in pairs)
     while dtypes and dtypes[-1] == last:
         dtypes.pop()
-    return not any(loses_values(start.dtype, dtype) for dtype in dtypes) and (
-        last == start.dtype or not dtypes or not loses_values(start.dtype, last) or len(set(dtypes)) <= 1
-    )
+    return not any(loses_values(start.dtype, dtype) for dtype in dtypes)
 
 
 def _is_input_and_output(source: Port, use: Use) -> bool:
