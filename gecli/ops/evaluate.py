@@ -44,7 +44,7 @@ def evaluate_node(node: OpDesc, inputs: list[Array | None]) -> list[Array]:
             why=f"{err}; inputs: {shapes}",
             node=node.name,
         ) from err
-    return list(result) if isinstance(result, tuple) else [result]
+    return [np.asarray(value) for value in (result if isinstance(result, tuple) else (result,))]
 
 
 def evaluate_graph(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, replace
+from typing import Any
 
 from gecli.errors import CompileError, Diagnostic, GecliError
 from gecli.ir.attributes import CONST_TYPES, VALUE
@@ -96,7 +97,7 @@ def infer_node(node: OpDesc) -> None:
     while descs and descs[-1] is None:
         descs.pop()
     try:
-        inferred = op.infer(*descs)
+        inferred = _from_subgraphs(node, op) if node.subgraphs else op.infer(*descs)
     except (InferenceError, ValueError, IndexError, TypeError) as err:
         raise _refused(node, err) from err
     results = inferred if isinstance(inferred, (tuple, list)) else (inferred,)
@@ -105,6 +106,19 @@ def infer_node(node: OpDesc) -> None:
             node.output_descs[index] = _merged(node, index, node.output_descs[index], desc)
         elif index < len(kind.outputs) or not node.output_descs or kind.outputs[-1].variadic:
             node.add_output(desc)
+
+
+def _from_subgraphs(node: OpDesc, op: Any) -> Any:
+    """The outputs of If, Case and While follow from those of their subgraphs."""
+    if not hasattr(op, "infer_from"):
+        return tuple(node.output_descs)
+    subgraphs = [node.graph.subgraphs[name] for name in node.subgraphs]
+    inferred = op.infer_from([[port.desc for port in sub.outputs] for sub in subgraphs])
+    # A branch that is never taken may end in unknown shapes; what the front end knew still holds.
+    return tuple(
+        have if have.shape != UNKNOWN_RANK and new.shape == UNKNOWN_RANK else new
+        for have, new in zip(node.output_descs or inferred, inferred)
+    )
 
 
 def _forget_shapes(node: OpDesc) -> None:

@@ -185,7 +185,7 @@ def _values(tensor: Tensor, source: str) -> list[Array]:
     inline = _INLINE.match(source)
     if inline and not os.path.exists(source):
         return [_inline_array(tensor, inline)]
-    return [_read_file(tensor, source)]
+    return _runs_of(tensor, _read_file(tensor, source))
 
 
 def _inline_array(tensor: Tensor, match: re.Match[str]) -> Array:

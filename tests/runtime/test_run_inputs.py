@@ -1,0 +1,145 @@
+"""Inputs of a run: files, inline values, several runs in one file, reproducible random data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gecli.errors import GecliError
+from gecli.ir.dtype import DataType
+from gecli.ir.op_desc import OpDesc, Port
+from gecli.ir.tensor_desc import TensorDesc
+from gecli.runtime.inputs import InputOptions, random_array, requests_for
+from gecli.runtime.interface import Tensor
+
+
+def tensor(name: str, *shape: int, dtype: DataType = DataType.FLOAT) -> Tensor:
+    return Tensor(name, Port(OpDesc(name, "Data"), 0), TensorDesc(dtype, shape))
+
+
+X, Y = tensor("x", 2, 3), tensor("y", 4, dtype=DataType.INT32)
+
+
+def one(inputs: list[Tensor], *specs: str, options: InputOptions | None = None) -> dict[str, np.ndarray]:
+    (feeds,) = requests_for(inputs, specs, options or InputOptions())
+    return feeds
+
+
+def test_random_values_depend_on_seed_and_name_only() -> None:
+    alone = one([X])["x"]
+    with_another = one([X, Y])["x"]
+    np.testing.assert_array_equal(alone, with_another)
+    assert not np.array_equal(alone, one([X], options=InputOptions(seed=2))["x"])
+    assert ((alone >= 0) & (alone < 1)).all()
+
+
+def test_integers_are_drawn_from_0_to_15_and_bools_from_0_and_1() -> None:
+    assert set(np.unique(random_array("i", DataType.INT64, (500,)))) == set(range(16))
+    assert random_array("b", DataType.BOOL, (50,)).dtype == np.bool_
+
+
+@pytest.mark.parametrize(
+    ("fill", "expected"),
+    [
+        ("zeros", [[0, 0, 0], [0, 0, 0]]),
+        ("ones", [[1, 1, 1], [1, 1, 1]]),
+        ("iota", [[0, 1, 2], [3, 4, 5]]),
+        ("const:2.5", [[2.5] * 3, [2.5] * 3]),
+    ],
+)
+def test_inputs_that_are_not_given_are_filled(fill: str, expected: list[list[float]]) -> None:
+    np.testing.assert_array_equal(one([X], options=InputOptions(fill=fill))["x"], expected)
+
+
+def test_an_npy_file_is_taken_by_position_by_name_and_by_number(tmp_path: Path) -> None:
+    value = np.arange(6, dtype=np.float32).reshape(2, 3)
+    np.save(tmp_path / "a.npy", value)
+    for spec in (f"{tmp_path}/a.npy", f"x={tmp_path}/a.npy", f"#0={tmp_path}/a.npy"):
+        np.testing.assert_array_equal(one([X, Y], spec)["x"], value)
+
+
+def test_an_npz_is_taken_by_its_keys(tmp_path: Path) -> None:
+    np.savez(tmp_path / "all.npz", x=np.ones((2, 3), np.float32), y=np.zeros(4, np.int32))
+    feeds = one([X, Y], str(tmp_path / "all.npz"))
+    assert feeds["x"].sum() == 6
+    assert feeds["y"].dtype == np.int32
+
+
+def test_an_npz_with_a_leading_axis_holds_one_value_a_run(tmp_path: Path) -> None:
+    np.savez(tmp_path / "runs.npz", x=np.arange(18, dtype=np.float32).reshape(3, 2, 3))
+    feeds = requests_for([X], [str(tmp_path / "runs.npz")], InputOptions())
+    assert [int(each["x"][0, 0]) for each in feeds] == [0, 6, 12]
+
+
+def test_raw_bytes_are_read_in_the_shape_of_the_input(tmp_path: Path) -> None:
+    (tmp_path / "x.bin").write_bytes(np.arange(6, dtype=np.float32).tobytes())
+    assert one([X], f"{tmp_path}/x.bin")["x"][1, 2] == 5
+
+
+def test_inline_values_have_shape_and_type() -> None:
+    np.testing.assert_array_equal(one([X], "x=2x3xf32=1,2,3,4,5,6")["x"], [[1, 2, 3], [4, 5, 6]])
+
+
+def test_a_directory_gives_the_files_named_like_the_inputs(tmp_path: Path) -> None:
+    np.save(tmp_path / "y.npy", np.arange(4, dtype=np.int32))
+    np.save(tmp_path / "x.npy", np.zeros((2, 3), np.float32))
+    assert one([X, Y], str(tmp_path))["y"][3] == 3
+
+
+def test_a_directory_with_k_times_n_files_gives_k_runs_in_natural_order(tmp_path: Path) -> None:
+    for index in (10, 9, 1):
+        np.save(tmp_path / f"img{index}.npy", np.full((2, 3), index, np.float32))
+    feeds = requests_for([X], [str(tmp_path)], InputOptions())
+    assert [int(each["x"][0, 0]) for each in feeds] == [1, 9, 10]
+
+
+def test_cast_converts_and_refuses_values_that_would_change(tmp_path: Path) -> None:
+    np.save(tmp_path / "y.npy", np.array([1.0, 2.0, 3.0, 4.0]))
+    assert one([Y], f"{tmp_path}/y.npy", options=InputOptions(cast=True))["y"].dtype == np.int32
+    np.save(tmp_path / "y.npy", np.array([1.5, 2.0, 3.0, 4.0]))
+    with pytest.raises(GecliError, match="would change"):
+        one([Y], f"{tmp_path}/y.npy", options=InputOptions(cast=True))
+
+
+def test_scalars_keep_their_rank(tmp_path: Path) -> None:
+    np.save(tmp_path / "s.npy", np.float32(3))
+    assert one([tensor("s")], f"{tmp_path}/s.npy")["s"].shape == ()
+
+
+@pytest.mark.parametrize(
+    ("spec", "code", "part"),
+    [
+        ("nothere.npy", "E13001", "cannot open"),
+        ("z=nothere.npy", "E10016", "no input of the model"),
+        ("broken.npy", "E13005", "is not a .npy array"),
+        ("broken.npz", "E13005", "is not an npz"),
+        ("short.bin", "E13025", "does not fit"),
+        ("pickle.npy", "E13005", "is not a .npy array"),
+    ],
+)
+def test_a_bad_source_has_one_clear_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spec: str, code: str, part: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("broken.npy").write_bytes(b"\x93NUMPY\x01\x00garbage")
+    Path("broken.npz").write_bytes(b"PK\x03\x04 not really")
+    Path("short.bin").write_bytes(b"\0" * 12)
+    np.save("pickle.npy", np.array([{}], dtype=object), allow_pickle=True)
+    with pytest.raises(GecliError, match=part) as caught:
+        one([X, Y], spec)
+    assert caught.value.code == code
+
+
+def test_a_raw_file_of_half_the_size_hints_at_another_type(tmp_path: Path) -> None:
+    (tmp_path / "x.bin").write_bytes(b"\0" * 12)
+    with pytest.raises(GecliError) as caught:
+        one([X], f"{tmp_path}/x.bin")
+    assert "another data type is likely" in caught.value.first.why
+
+
+def test_different_numbers_of_runs_are_refused(tmp_path: Path) -> None:
+    np.savez(tmp_path / "r.npz", x=np.zeros((3, 2, 3), np.float32), y=np.zeros((2, 4), np.int32))
+    with pytest.raises(GecliError, match="different numbers of runs"):
+        requests_for([X, Y], [str(tmp_path / "r.npz")], InputOptions())

@@ -1,0 +1,145 @@
+"""Variables at run time: values in the user's format, several stored forms, initial values, checkpoints."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gecli.errors import GecliError
+from gecli.ir.dtype import DataType
+from gecli.ir.format import Format
+from gecli.ir.tensor_desc import TensorDesc
+from gecli.ir.weight import Weight
+from gecli.layout.platform import platform_of
+from gecli.layout.storage_shape import to_storage
+from gecli.runtime.checkpoint import load_variables, save_variables
+from gecli.runtime.variable_store import VariableStore
+from gecli.variables.trans_road import TransRoad, TransStep
+
+USER = TensorDesc(DataType.FLOAT, (3, 3, 8, 16), Format.HWCN)
+STORED = to_storage(USER, Format.FRACTAL_Z, platform_of("Ascend910B1"))
+ROAD = TransRoad((TransStep("TransData", USER, STORED),))
+BASE = 1 << 37
+
+
+def filled(shape: tuple[int, ...]) -> np.ndarray:
+    return np.arange(int(np.prod(shape)), dtype=np.float32).reshape(shape)
+
+
+def test_a_value_goes_through_the_road_and_back() -> None:
+    store = VariableStore()
+    form = store.register("w", STORED, BASE, ROAD, None, "a.om")
+    store.set_value("w", filled(USER.shape))
+    assert form.view.shape == STORED.shape
+    np.testing.assert_array_equal(store.value("w"), filled(USER.shape))
+    assert store.value("w", raw=True).shape == STORED.shape
+
+
+def test_two_stored_forms_of_one_variable_hold_one_value() -> None:
+    store = VariableStore()
+    blocked = store.register("w", STORED, BASE, ROAD, None, "a.om")
+    plain = store.register("w", USER, BASE, TransRoad(), None, "b.om")
+    store.set_value("w", filled(USER.shape))
+    store.activate("w", plain)
+    np.testing.assert_array_equal(plain.view, filled(USER.shape))
+    plain.view[...] *= 2
+    store.activate("w", blocked)
+    np.testing.assert_array_equal(store.value("w"), 2 * filled(USER.shape))
+
+
+def test_models_that_declare_a_variable_differently_cannot_share_it() -> None:
+    store = VariableStore()
+    store.register("w", USER, BASE, TransRoad(), None, "a.om")
+    with pytest.raises(GecliError, match="declared differently") as caught:
+        store.register("w", TensorDesc(DataType.FLOAT, (4,)), BASE, TransRoad(), None, "b.om")
+    assert caught.value.kind == "RT_VAR_DESC_MISMATCH"
+
+
+def test_an_initial_value_in_the_user_form_is_converted() -> None:
+    store = VariableStore()
+    store.register("w", STORED, BASE, ROAD, Weight.of(filled(USER.shape), USER), "a.om")
+    np.testing.assert_array_equal(store.value("w"), filled(USER.shape))
+
+
+def test_a_variable_without_a_value_is_an_error_when_read() -> None:
+    store = VariableStore()
+    store.register("w", USER, BASE, TransRoad(), None, "a.om")
+    with pytest.raises(GecliError, match="before anything gave it a value") as caught:
+        store.require_value("w", "error", "conv")
+    assert caught.value.kind == "RT_VAR_UNINITIALISED"
+
+
+@pytest.mark.parametrize("init", ["zero", "random"])
+def test_init_fills_a_variable_without_a_value(init: str) -> None:
+    store = VariableStore()
+    store.register("w", STORED, BASE, ROAD, None, "a.om")
+    store.require_value("w", init, "conv")
+    assert store.value("w").any() == (init == "random")
+
+
+def test_an_unknown_variable_is_answered_with_close_names() -> None:
+    store = VariableStore()
+    store.register("weight", USER, BASE, TransRoad(), None, "a.om")
+    with pytest.raises(GecliError) as caught:
+        store.value("wieght")
+    assert "weight" in caught.value.first.why
+
+
+def test_a_checkpoint_brings_the_values_back(tmp_path: Path) -> None:
+    store, other = VariableStore(), VariableStore()
+    store.register("w", STORED, BASE, ROAD, None, "a.om")
+    store.set_value("w", filled(USER.shape))
+    save_variables(store, str(tmp_path / "v.npz"))
+    other.register("w", USER, BASE, TransRoad(), None, "b.om")
+    names, warnings = load_variables(other, str(tmp_path / "v.npz"))
+    assert (names, warnings) == (["w"], [])
+    np.testing.assert_array_equal(other.value("w"), filled(USER.shape))
+    with np.load(tmp_path / "v.npz") as archive:
+        assert archive["w"].shape == USER.shape
+
+
+def test_a_bfloat16_variable_survives_a_checkpoint(tmp_path: Path) -> None:
+    desc = TensorDesc(DataType.BF16, (4,))
+    store = VariableStore()
+    store.register("b", desc, BASE, TransRoad(), None, "a.om")
+    store.set_value("b", np.array([1.5, -2, 0, 3], dtype=desc.dtype.numpy))
+    save_variables(store, str(tmp_path / "v.npz"))
+    store.set_value("b", np.zeros(4, dtype=desc.dtype.numpy))
+    load_variables(store, str(tmp_path / "v.npz"))
+    assert store.value("b").astype(np.float32).tolist() == [1.5, -2, 0, 3]
+
+
+def test_a_damaged_checkpoint_changes_nothing(tmp_path: Path) -> None:
+    store = VariableStore()
+    for name in ("a", "b"):
+        store.register(name, TensorDesc(DataType.FLOAT, (64,)), BASE, TransRoad(), None, "a.om")
+        store.set_value(name, np.ones(64, np.float32))
+    path = tmp_path / "v.npz"
+    save_variables(store, str(path))
+    data = bytearray(path.read_bytes())
+    at = data.rindex(np.ones(16, np.float32).tobytes())
+    data[at] ^= 0xFF
+    path.write_bytes(bytes(data))
+    store.set_value("a", np.zeros(64, np.float32))
+    with pytest.raises(GecliError):
+        load_variables(store, str(path))
+    assert not store.value("a").any()
+
+
+def test_names_that_no_model_has_are_reported_and_ignored(tmp_path: Path) -> None:
+    store = VariableStore()
+    np.savez(tmp_path / "v.npz", stranger=np.zeros(3, np.float32))
+    names, warnings = load_variables(store, str(tmp_path / "v.npz"))
+    assert names == []
+    assert "stranger" in warnings[0].message
+
+
+def test_a_checkpoint_has_the_same_bytes_every_time(tmp_path: Path) -> None:
+    store = VariableStore()
+    store.register("w", USER, BASE, TransRoad(), None, "a.om")
+    store.set_value("w", filled(USER.shape))
+    for name in ("one.npz", "two.npz"):
+        save_variables(store, str(tmp_path / name))
+    assert (tmp_path / "one.npz").read_bytes() == (tmp_path / "two.npz").read_bytes()
