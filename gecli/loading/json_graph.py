@@ -59,7 +59,7 @@ class GraphReader:
     declared: set[OpDesc] = field(default_factory=set)
     symbols: dict[str, Symbols] = field(default_factory=dict)
     links: list[_Link] = field(default_factory=list)
-    outputs: list[tuple[str, str, int]] | None = None
+    outputs: list[tuple[str, str]] | None = None
     inputs: list[str] | None = None
     output_names: list[str] | None = None
 
@@ -78,7 +78,7 @@ class GraphReader:
             self.inputs = [self._id(each, f"{place}/inputs/{k}") for k, each in enumerate(self._list(info, "inputs"))]
         if info.get("outputs") is not None:
             self.outputs = [
-                (f"{place}/outputs/{k}", *self._port_text(each, f"{place}/outputs/{k}"))
+                (f"{place}/outputs/{k}", self._id(each, f"{place}/outputs/{k}"))
                 for k, each in enumerate(self._list(info, "outputs"))
             ]
         if info.get("output_names") is not None:
@@ -98,14 +98,14 @@ class GraphReader:
             raise self.source.fault(pointer, "a node id must not be empty")
         return text
 
-    def _port_text(self, value: Json, pointer: str) -> tuple[str, int]:
-        """`node` or `node:idx`; a node whose name ends like that is found whole first."""
-        text = self._id(value, pointer)
-        ids = {str(node.get("id")) for node in self.members.get("nodes", ()) if isinstance(node, dict)}
-        name, colon, index = text.rpartition(":")
-        if text in ids or not colon or not index.isdecimal():
-            return text, 0
-        return name, int(index)
+    def _named_outputs(self) -> list[tuple[str, str, int]]:
+        """Pointer, node and index of each `node` or `node:idx`; a node whose name ends like that is found whole."""
+        found = []
+        for pointer, text in self.outputs or ():
+            name, colon, index = text.rpartition(":")
+            plain = text in self.graph or not colon or not index.isdecimal()
+            found.append((pointer, text, 0) if plain else (pointer, name, int(index)))
+        return found
 
     # ------------------------------------------------------------------ nodes
 
@@ -310,7 +310,7 @@ class GraphReader:
         for link in self.links:
             if not link.control:
                 wanted[link.source] = max(wanted.get(link.source, 0), link.src_out + 1)
-        for _, name, index in self.outputs or ():
+        for _, name, index in self._named_outputs():
             wanted[name] = max(wanted.get(name, 0), index + 1)
         for _, node in self.read:
             if node in self.declared or node.type == NET_OUTPUT:
@@ -416,7 +416,7 @@ class GraphReader:
                 for index in range(len(node.output_descs))
             ]
         ports = []
-        for pointer, name, index in self.outputs:
+        for pointer, name, index in self._named_outputs():
             node = self.graph.get(name)
             if node is None or index >= len(node.output_descs):
                 why = "there is no such node" if node is None else f"it has {len(node.output_descs)} outputs"
