@@ -6,13 +6,23 @@ from gecli.passes.apply_add_output import ApplyAddOutput
 from gecli.passes.assign_remove import AssignRemove
 from gecli.passes.base import CompileSettings, Pass, Stage
 from gecli.passes.cancel_inverse_trans import CancelInverseTrans
+from gecli.passes.cast_remove import CastRemove
 from gecli.passes.common_subexpression import CommonSubexpression
+from gecli.passes.const_kind import ConstKind
 from gecli.passes.constant_folding import ConstantFolding
+from gecli.passes.format_selection import FormatSelection
 from gecli.passes.infer_shape import InferShape
+from gecli.passes.normalise_trans_ops import NormaliseTransOps
+from gecli.passes.origin_format import InferFormat
+from gecli.passes.precision_selection import PrecisionSelection
 from gecli.passes.prune import Prune
 from gecli.passes.recover_trans_roads import RecoverTransRoads
 from gecli.passes.ref_identity_delete import RefIdentityDelete
+from gecli.passes.same_transdata_breadth_fusion import SameTransdataBreadthFusion
 from gecli.passes.split_variable_into_subgraph import SplitVariableIntoSubgraph
+from gecli.passes.transop_breadth_fusion import TransOpBreadthFusion
+from gecli.passes.transop_symmetry_elimination import TransOpSymmetryElimination
+from gecli.passes.transop_without_reshape_fusion import TransOpWithoutReshapeFusion
 from gecli.passes.useless_nodes import IdentityRemove, NoUseReshapeRemove, UnchangedTransposeRemove
 from gecli.passes.var_is_initialized import VarIsInitialized
 from gecli.passes.variable_op import VariableOp
@@ -26,22 +36,33 @@ STAGES: tuple[tuple[Stage, tuple[type[Pass], ...]], ...] = (
     (
         Stage.PREPARE,
         (
+            InferFormat,
             InferShape,
             VarIsInitialized,
             IdentityRemove,
             NoUseReshapeRemove,
             UnchangedTransposeRemove,
+            NormaliseTransOps,
             Prune,
+            ConstKind,
         ),
     ),
     (Stage.ORIGINAL, (ApplyAddOutput,)),
     (Stage.RUNNING_FORMAT, (VariablePrepare, RecoverTransRoads)),
+    (Stage.PRECISION, (PrecisionSelection,)),
+    (Stage.AFTER_PRECISION, (TransOpWithoutReshapeFusion,)),
+    (Stage.FORMAT, (FormatSelection,)),
     (
         Stage.OPTIMIZE_1,
         (
             CommonSubexpression,
+            SameTransdataBreadthFusion,
             VariableOp,
+            TransOpWithoutReshapeFusion,
+            TransOpBreadthFusion,
             CancelInverseTrans,
+            CastRemove,
+            TransOpSymmetryElimination,
             ConstantFolding,
             Prune,
             VariableRefUselessControlOutDelete,
