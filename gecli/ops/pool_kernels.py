@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import reduce
+from collections.abc import Callable, Sequence
+from functools import partial, reduce
 from itertools import product
 from typing import Any
 
@@ -69,24 +69,24 @@ def bind_windows(ufunc: np.ufunc, x: Array, y: Array, geometry: Geometry, border
     """A prepared running `ufunc` over the windows of `x` into `y`, axis by axis."""
     pads = covering_pads(x.shape[2:], geometry, y.shape[2:])
     value: Array = x
-    actions: list[tuple[Any, tuple[Array, ...]]] = []
+    actions: list[Callable[[], Any]] = []
     if any(b or a for b, a in pads):
         size = tuple(dim + b + a for dim, (b, a) in zip(x.shape[2:], pads))
         value = np.full((*x.shape[:2], *size), border, x.dtype)
-        actions.append((np.copyto, (value[inner(x.shape[2:], pads)], x)))
+        actions.append(partial(np.copyto, value[inner(x.shape[2:], pads)], x))
     slices = _axis_slices(geometry, y.shape[2:])
     for axis, taps in enumerate(slices, start=2):
         parts = [value[(slice(None),) * axis + (tap,)] for tap in taps]
         value = y if axis == y.ndim - 1 else np.empty(parts[0].shape, x.dtype)
         if len(parts) == 1:
-            actions.append((np.copyto, (value, parts[0])))
+            actions.append(partial(np.copyto, value, parts[0]))
         else:
-            actions.append((ufunc, (parts[0], parts[1], value)))
-            actions += [(ufunc, (value, part, value)) for part in parts[2:]]
+            actions.append(partial(ufunc, parts[0], parts[1], out=value))
+            actions += [partial(ufunc, value, part, out=value) for part in parts[2:]]
 
     def run() -> None:
-        for function, arguments in actions:
-            function(*arguments)
+        for action in actions:
+            action()
 
     return run
 
