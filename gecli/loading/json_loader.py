@@ -34,8 +34,11 @@ def load_json(
     Raises InputError, with the JSON pointer of the fault, and InvalidOption for the shapes.
     """
     options = options or LoadOptions()
-    source = Source(path, base_dir or os.path.dirname(path) or ".", options.allow_outside)
-    source.files[path] = None
+    if data is None:
+        base_dir = base_dir or os.path.dirname(path) or "."
+    source = Source(path, base_dir or "", options.allow_outside)
+    if data is None:
+        source.files[path] = None
     document = parse_document(path, data)
     graph, binding = read_document(source, document, shapes, options)
     return LoadedModel(

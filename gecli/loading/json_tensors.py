@@ -189,6 +189,9 @@ def resolve_path(source: Source, name: str, pointer: str) -> str:
     """The file that a document names: relative to it, inside its directory, and there."""
     if not name:
         raise source.fault(pointer, "the file name is empty", code="E13000")
+    if not source.base_dir:
+        why = "the graph comes from no file, so there is no directory to look in"
+        raise source.fault(pointer, f"the file {name!r} cannot be found", why, "--base-dir DIR", "G1003")
     path = os.path.normpath(os.path.join(source.base_dir, name))
     inside = os.path.realpath(path).startswith(os.path.join(os.path.realpath(source.base_dir), ""))
     if not source.allow_outside and (os.path.isabs(name) or not inside):

@@ -34,7 +34,9 @@ def load_onnx(
     """
     options = options or LoadOptions()
     message = parse_onnx_file(path) if data is None else parse_onnx(data, name=path)
-    model = OnnxModel.of(message, path, options, base_dir)
+    if data is None:
+        base_dir = base_dir or os.path.dirname(path) or "."
+    model = OnnxModel(message, path, options, base_dir, from_file=data is None)
     _check_outline(model)
     if not options.allow_unsupported:
         check_supported(model)

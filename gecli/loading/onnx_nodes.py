@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -30,7 +29,8 @@ class OnnxModel:
     message: Message
     path: str
     options: LoadOptions
-    base_dir: str | None = None
+    base_dir: str | None = None  # where external data lie; None for a model that comes from no file
+    from_file: bool = True
     opsets: dict[str, int] = field(default_factory=dict)
     functions: dict[tuple[str, str], Message] = field(default_factory=dict)
     warnings: list[Diagnostic] = field(default_factory=list)
@@ -38,13 +38,11 @@ class OnnxModel:
     expanded: int = 0  # nodes of expansions so far: the <n> of PartitionedCall_<part>_<n>
     _found: dict[tuple[str, str, int], Mapping | None] = field(default_factory=dict)
 
-    @staticmethod
-    def of(message: Message, path: str, options: LoadOptions, base_dir: str | None) -> OnnxModel:
-        model = OnnxModel(message, path, options, base_dir or os.path.dirname(path) or ".")
-        model.files[path] = None
-        model.opsets = opsets_of(message.opset_import)
-        model.functions = {(domain_of(each), each.name): each for each in message.functions}
-        return model
+    def __post_init__(self) -> None:
+        self.opsets = opsets_of(self.message.opset_import)
+        self.functions = {(domain_of(each), each.name): each for each in self.message.functions}
+        if self.from_file:
+            self.files[self.path] = None
 
     def find(self, domain: str, op: str, opsets: dict[str, int]) -> Mapping | None:
         """How an operator is imported; None when it is not known."""
@@ -58,7 +56,7 @@ class OnnxModel:
         weight = tensor_weight(
             tensor,
             self.base_dir,
-            path=self.path,
+            path=self.path if self.from_file else None,
             allow_outside=self.options.allow_outside,
             problems=self.warnings,
             where=where,
