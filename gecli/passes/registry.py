@@ -23,6 +23,7 @@ from gecli.passes.split_variable_into_subgraph import SplitVariableIntoSubgraph
 from gecli.passes.transop_breadth_fusion import TransOpBreadthFusion
 from gecli.passes.transop_symmetry_elimination import TransOpSymmetryElimination
 from gecli.passes.transop_without_reshape_fusion import TransOpWithoutReshapeFusion
+from gecli.passes.transpose_transdata import TransposeTransData
 from gecli.passes.useless_nodes import IdentityRemove, NoUseReshapeRemove, UnchangedTransposeRemove
 from gecli.passes.var_is_initialized import VarIsInitialized
 from gecli.passes.variable_op import VariableOp
@@ -62,6 +63,7 @@ STAGES: tuple[tuple[Stage, tuple[type[Pass], ...]], ...] = (
             TransOpBreadthFusion,
             CancelInverseTrans,
             CastRemove,
+            TransposeTransData,
             TransOpSymmetryElimination,
             ConstantFolding,
             Prune,
