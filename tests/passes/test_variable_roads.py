@@ -274,21 +274,22 @@ def test_nested_pairs_disappear_in_one_run(ctx: PassContext) -> None:
     assert not graph.node("r").control_in and not graph.node("s").control_out
 
 
+SQUARE = "f32[2,2] ND"
+
+
 @pytest.mark.parametrize(
     ("why", "first", "second"),
     [
-        ("the first cast rounds", "Cast(%x) {dst_type=DT_FLOAT16} : f16[2,2] ND", "Cast(%a) {dst_type=DT_FLOAT} : f32[2,2] ND"),
-        ("perms are not inverse", "TransposeD(%x) {perm=[1,0]} : f32[2,2] ND", "TransposeD(%a) {perm=[0,1]} : f32[2,2] ND"),
-        ("no perm at all", "TransposeD(%x) : f32[2,2] ND", "TransposeD(%a) : f32[2,2] ND"),
+        ("the first cast rounds", "Cast(%x) {dst_type=1} : f16[2,2] ND", f"Cast(%a) {{dst_type=0}} : {SQUARE}"),
+        ("wrong perms", f"TransposeD(%x) {{perm=[1,0]}} : {SQUARE}", f"TransposeD(%a) {{perm=[0,1]}} : {SQUARE}"),
+        ("no perm at all", f"TransposeD(%x) : {SQUARE}", f"TransposeD(%a) : {SQUARE}"),
         ("other dims", "ReFormat(%x) : f32[2,2] NCHW", "ReFormat(%a) : f32[4] ND"),
-        ("other types", "ReFormat(%x) : f32[2,2] NCHW", "TransData(%a) {src_format=NCHW, dst_format=ND} : f32[2,2] ND"),
+        ("other types", "ReFormat(%x) : f32[2,2] NCHW", f"TransData(%a) : {SQUARE}"),
     ],
-)  # fmt: skip
+)
 def test_conversions_that_do_not_undo_each_other_stay(ctx: PassContext, why: str, first: str, second: str) -> None:
-    graph, removed = cancelled(
-        f"graph g(%x : f32[2,2] ND) {{\n %a = {first}\n %b = {second}\n %r = Relu(%b) : f32[2,2] ND\n return %r\n }}",
-        ctx,
-    )
+    lines = (f"%a = {first}", f"%b = {second}", f"%r = Relu(%b) : {SQUARE}", "return %r")
+    graph, removed = cancelled(f"graph g(%x : {SQUARE}) {{" + "\n".join(lines) + "}", ctx)
     assert removed == 0 and len(graph) == 5
 
 
