@@ -95,13 +95,12 @@ def variable_groups(graph: Graph) -> list[Group]:
     """The variables of a graph and its subgraphs with their refs, by name (GE's order is unspecified)."""
     groups: dict[str, Group] = {}
     refs: list[OpDesc] = []
-    for node in dict.fromkeys(graph.all_nodes()):
-        if node.type not in VARIABLE_TYPES:
-            continue
-        if node.ref_variable is None:
-            groups.setdefault(node.name, Group(node.name)).variables.append(node)
-        else:
-            refs.append(node)
+    for each in graph.all_graphs():
+        for node in each.nodes_of(*sorted(VARIABLE_TYPES)):
+            if node.ref_variable is None:
+                groups.setdefault(node.name, Group(node.name)).variables.append(node)
+            else:
+                refs.append(node)
     for ref in refs:
         if ref.ref_variable in groups:
             groups[ref.ref_variable].refs.append(ref)

@@ -130,6 +130,32 @@ def test_the_pipeline_changes_no_loss_and_no_parameter_in_origin_format(conv_tra
         np.testing.assert_array_equal(before[name], after[name])
 
 
+def test_the_worked_momentum_example_keeps_two_conversions_of_eight() -> None:
+    """training.md 17, from the model to the last pass."""
+    window = 'strides=[1,1,1,1], pads=[1,1,1,1], dilations=[1,1,1,1], data_format="NCHW"'
+    graph = parse(f"""
+        graph conv_momentum(%x : f16[1,64,28,28] NCHW) {{
+          %W = Variable() {{_init_value={{"fill": "0028"}}}} : f16[3,3,64,128] HWCN
+          %M = Variable() {{_init_value={{"fill": "0000"}}}} : f16[3,3,64,128] HWCN
+          %lr = Const() {{value=0.015625}} : f16[] ND
+          %mu = Const() {{value=0.5}} : f16[] ND
+          %fsize = Const() {{value=[3,3,64,128]}} : i32[4] ND
+          %conv = Conv2D(%x, %W) {{{window}}} : f16[1,128,28,28] NCHW
+          %loss = L2Loss(%conv) : f16[] ND
+          %dw = Conv2DBackpropFilter(%x, %fsize, %conv) {{{window}}} : f32[3,3,64,128] HWCN
+          %dw16 = Cast(%dw) {{dst_type=1}} : f16[3,3,64,128] HWCN
+          %upd = ApplyMomentum(%W, %M, %lr, %dw16, %mu) {{use_nesterov=false}} : f16[3,3,64,128] HWCN
+          return %loss
+        }}
+    """)
+    ctx = compiled(graph, CompileSettings())
+    assert [node.name for node in graph.nodes_of("TransData")] == ["trans_TransData_0", "trans_TransData_2"]
+    assert stored_by(graph) == {"W": "upd:0", "M": "upd:1"}
+    assert [str(port) for port in graph.node("upd").inputs[:2]] == ["W:0", "M:0"]
+    assert graph.node("Node_Output") in graph.node("upd").control_out  # nothing else keeps the update alive
+    assert ctx.variables.resource.changed_names(1) == ("M", "W")
+
+
 def test_a_session_of_three_graphs_shares_one_variable() -> None:
     """variables.md 9.3: init, checkpoint, train, and the checkpoint again."""
     session, rebuild = VarManager(), RebuildControl()
