@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from gecli.ir.dtype import DataType
 from gecli.ir.format import Format
 from gecli.ir.tensor_desc import TensorDesc
+from gecli.ops import conv_steps
 from gecli.ops.inference import InferenceError
 from gecli.ops.registry import find
 from tests.ops.onnx_judge import assert_close, judge
@@ -56,6 +57,11 @@ CONVS: dict[str, tuple[list[Any], dict[str, Any]]] = {
     "depthwise multiplier": ([normal(*IMAGE), normal(12, 1, 3, 3), normal(12)], {"group": 6}),
     "same upper": ([normal(*IMAGE), normal(4, 6, 4, 3)], {"auto_pad": "SAME_UPPER", "strides": [3, 2]}),
     "valid": ([normal(*IMAGE), normal(4, 6, 4, 3)], {"auto_pad": "VALID"}),
+    "few outputs": ([normal(2, 8, 9, 8), normal(2, 8, 3, 3), normal(2)], {"pads": [1, 1, 1, 1]}),
+    "few outputs dilated": (
+        [normal(2, 8, 9, 8), normal(1, 8, 3, 3)],
+        {"pads": [2, 0, 1, 2], "strides": [1, 2], "dilations": [2, 1]},
+    ),
     "1-D": ([normal(2, 5, 17), normal(4, 5, 3), normal(4)], {"pads": [1, 1], "strides": [2]}),
     "3-D": (
         [normal(1, 2, 5, 6, 7), normal(4, 2, 3, 3, 3), normal(4)],
@@ -70,6 +76,14 @@ def test_conv_equals_onnxruntime(name: str) -> None:
     inputs, attrs = CONVS[name]
     judge("Conv", inputs, attrs=attrs, constant=tuple(range(1, len(inputs))))
     judge("Conv", inputs, attrs=attrs)
+
+
+@pytest.mark.parametrize("name", CONVS)
+def test_narrow_bands_give_the_same_numbers(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conv_steps, "BAND_BYTES", 600)
+    monkeypatch.setattr(conv_steps, "SLAB_BYTES", 600)
+    inputs, attrs = CONVS[name]
+    judge("Conv", inputs, attrs=attrs, constant=tuple(range(1, len(inputs))), dynamic=False)
 
 
 def test_a_half_precision_conv_rounds_once() -> None:
@@ -144,6 +158,13 @@ TRANSPOSED: dict[str, tuple[list[Any], dict[str, Any]]] = {
 def test_conv_transpose_equals_onnxruntime(name: str) -> None:
     inputs, attrs = TRANSPOSED[name]
     judge("ConvTranspose", inputs, attrs=attrs, constant=(1,))
+
+
+@pytest.mark.parametrize("name", ["tiles", "group tiles", "3-D"])
+def test_narrow_bands_give_the_same_transposed_numbers(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conv_steps, "SLAB_BYTES", 600)
+    inputs, attrs = TRANSPOSED[name]
+    judge("ConvTranspose", inputs, attrs=attrs, constant=(1,), dynamic=False)
 
 
 def test_deconvolution_equals_conv2d_transpose_without_sizes() -> None:
