@@ -22,7 +22,7 @@ types: $(VENV)/.dev
 	$(BIN)/mypy
 
 imports: $(VENV)/.dev
-	$(BIN)/lint-imports
+	$(BIN)/lint-imports --no-cache
 
 generated: $(VENV)/.dev
 	$(BIN)/python -m gecli.ops.make_index --check

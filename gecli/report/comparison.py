@@ -154,11 +154,14 @@ def _passes(bad: Array, error: Array, magnitude: Array, rtol: float, atol: float
     if stat == "all":
         return not bad.any()
     how, _, quantile = stat.partition(":")
-    pick = {"max": np.max, "mean": np.mean, "median": np.median}.get(how)
-    if pick is None:
+    if how == "quantile":
         level = float(quantile)
         return bool(np.quantile(error, level) <= atol + rtol * np.quantile(magnitude, level))
-    return bool(pick(error) <= atol + rtol * pick(magnitude))
+    if how == "max":
+        return bool(error.max() <= atol + rtol * magnitude.max())
+    if how == "mean":
+        return bool(error.mean() <= atol + rtol * magnitude.mean())
+    return bool(np.median(error) <= atol + rtol * np.median(magnitude))
 
 
 def _wide(array: Array) -> Array:

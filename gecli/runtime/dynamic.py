@@ -1,4 +1,8 @@
-"""Executing a model whose shapes are known only at run time: node by node, freeing each tensor after its last use."""
+"""Executing a model whose shapes are known only at run time: node by node, freeing each tensor after its last use.
+
+All values are in logical form, whatever storage format the OM names: conversions between formats only reorder axes.
+Variables keep their stored form and are converted where a node reads or writes them.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +14,12 @@ from numpy.typing import NDArray
 
 from gecli.errors import RuntimeFault
 from gecli.ir.attributes import CONST_TYPES, DATA_INDEX, DATA_TYPES, PARENT_NODE_INDEX
+from gecli.ir.format import Format
 from gecli.ir.op_desc import OpDesc, Port
+from gecli.layout.axes import permutation
+from gecli.layout.transforms import convert
 from gecli.ops.evaluate import evaluate_node
+from gecli.runtime.operands import is_blocked, to_logical
 from gecli.wire.model_record import GraphRecord
 
 Array = NDArray[Any]
@@ -54,7 +62,8 @@ class DynamicExecutor:
         for index, value in enumerate(self._execute(node, inputs, variables)):
             port = Port(node, index)
             if port in variables:
-                np.copyto(variables[port], value)
+                desc = node.output_descs[index]
+                np.copyto(variables[port], convert(value, desc.logical(), desc) if is_blocked(desc) else value)
             else:
                 values[port] = np.asarray(value)
 
@@ -73,6 +82,8 @@ class DynamicExecutor:
                 return self._call(node.subgraphs[0], inputs, variables)
             case "While" | "StatelessWhile" | "_While":
                 return self._loop(node, inputs, variables)
+        if node.type in ("TransData", "ReFormat"):
+            return [reordered(node, inputs[0])]
         return evaluate_node(node, inputs)
 
     def _loop(self, node: OpDesc, inputs: list[Array | None], variables: Values) -> list[Array]:
@@ -97,9 +108,20 @@ class DynamicExecutor:
 
     def _value(self, port: Port, values: Values, variables: Values) -> Array:
         found = values.get(port)
-        if found is None:
-            found = variables.get(port)
+        if found is None and port in variables:
+            found = to_logical(variables[port], port.desc)
         return self._constants[port] if found is None else found
+
+
+def reordered(node: OpDesc, value: Array | None) -> Array:
+    """The result of a TransData on logical values: the axes in the order of the target's origin format."""
+    assert value is not None
+    source, target = node.input_descs[0], node.output_descs[0]
+    have = target.logical_format if source is None else source.logical_format
+    want = target.logical_format
+    if have.primary == want.primary or Format.ND in (have.primary, want.primary):
+        return value
+    return np.transpose(value, permutation(have, want))
 
 
 def is_true(value: Array) -> bool:
