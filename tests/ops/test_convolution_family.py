@@ -237,3 +237,18 @@ def test_quant_batch_matmul_reads_the_float_in_a_uint64_scale() -> None:
     exact = x1.astype(np.int32) @ x2.astype(np.int32)
     expected = np.clip(np.rint(exact.astype(np.float32) * scale), -128, 127).astype(np.int8)
     np.testing.assert_array_equal(quantised.kernel(x1, x2, packed), expected)
+
+
+def test_deform_conv_equals_onnxruntime() -> None:
+    x, w = normal(2, 4, 6, 5), normal(4, 4, 3, 2)
+    judge("DeformConv", [x, w, normal(2, 12, 6, 4)], attrs={"pads": [1, 0, 1, 0]}, opset=19, constant=(1,))
+    grouped = [x, normal(4, 2, 3, 2), normal(2, 24, 6, 4), normal(4), normal(2, 12, 6, 4)]
+    attrs = {"group": 2, "offset_group": 2, "pads": [1, 0, 1, 0]}
+    judge("DeformConv", grouped, attrs=attrs, opset=19, constant=(1,))
+
+
+def test_col2im_equals_onnxruntime() -> None:
+    image, block = np.array([5, 6]), np.array([2, 3])
+    judge("Col2Im", [normal(2, 12, 16), image, block], opset=18)
+    attrs = {"pads": [1, 0, 1, 1], "dilations": [2, 1]}
+    judge("Col2Im", [normal(2, 12, 25), image, block], attrs=attrs, opset=18, constant=(1, 2))
