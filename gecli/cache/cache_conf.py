@@ -59,8 +59,9 @@ def parse_cache_conf(data: bytes) -> CacheConf:
         warnings.append(f"what follows the first JSON value of {NAME} is ignored")
     if not isinstance(content, dict):
         return CacheConf(warnings=tuple(warnings))
-    switches = {name: _switch(content, f"cache_{name}") for name in ("manual_check", "debug_mode")}
-    return CacheConf(**switches, **_own_settings(content.get("gecli", {}), warnings), warnings=tuple(warnings))
+    conf = CacheConf(_switch(content, "cache_manual_check"), _switch(content, "cache_debug_mode"))
+    own = _own_settings(content.get("gecli", {}), warnings)
+    return conf._replace(**own, warnings=tuple(warnings))
 
 
 def _switch(content: dict[str, Any], key: str) -> bool:

@@ -7,13 +7,12 @@ only cost a miss.
 from __future__ import annotations
 
 import hashlib
-import json
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gecli.version import __version__
+from gecli.cache.digest import canonical, digest_of, digest_of_json, plain
+from gecli.cache.request_digest import request_toolchain
 from gecli.ir.attributes import INIT_VALUE, NamedAttrs, RawAttr
 from gecli.ir.dtype import DataType
 from gecli.ir.format import Format
@@ -21,8 +20,8 @@ from gecli.ir.graph import Graph
 from gecli.ir.op_desc import OpDesc
 from gecli.ir.tensor_desc import TensorDesc
 from gecli.ir.weight import Weight
+from gecli.version import __version__
 
-ARTIFACT_SCHEMA = 1  # raised when the same graph and options give other bytes
 VOLATILE = frozenset(("_session_graph_id", "_value_sha256", "session_id"))
 MAX_NODE_DIGESTS = 2000  # digests of single nodes are kept for explanations up to this many
 
@@ -80,38 +79,7 @@ def fingerprint_of(graph: Graph, options: Sequence[tuple[str, str]], toolchain: 
 
 def toolchain_of(soc: str, pass_names: Iterable[str]) -> dict[str, str]:
     """The tools whose change makes a cached result doubtful: gecli, artifact schema, passes, SoC, numpy, byte order."""
-    import numpy as np
-
-    return {
-        "gecli": __version__,
-        "artifact_schema": str(ARTIFACT_SCHEMA),
-        "passes": digest_of_json(list(pass_names)),
-        "soc": soc,
-        "numpy": ".".join(np.__version__.split(".")[:2]),
-        "byte_order": sys.byteorder,
-    }
-
-
-def digest_of(head: str, *parts: str) -> str:
-    """`sha256:` of the lines `head` and `parts`."""
-    return "sha256:" + hashlib.sha256("\n".join((head, *parts)).encode()).hexdigest()
-
-
-def digest_of_json(value: Any) -> str:
-    return "sha256:" + hashlib.sha256(canonical(value)).hexdigest()
-
-
-def canonical(value: Any) -> bytes:
-    """Canonical JSON: sorted keys, no blanks, UTF-8, floats as hex, bytes as their digest."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, default=_plain).encode(
-        "utf-8", "surrogatepass"
-    )
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, (bytes, bytearray)):
-        return f"sha256:{hashlib.sha256(value).hexdigest()}"
-    raise TypeError(f"{type(value).__name__} has no canonical form")
+    return {**request_toolchain(), "passes": digest_of_json(list(pass_names)), "soc": soc}
 
 
 def _graphs(graph: Graph, path: str) -> Iterator[tuple[str, Graph]]:
@@ -169,7 +137,7 @@ def _attr(value: Any, where: str, weights: list[tuple[str, str, str, str]]) -> A
         case float():
             return value.hex()
         case bytes():
-            return _plain(value)
+            return plain(value)
         case tuple() | list():
             return [_attr(each, where, weights) for each in value]
         case Weight():
@@ -180,5 +148,5 @@ def _attr(value: Any, where: str, weights: list[tuple[str, str, str, str]]) -> A
         case NamedAttrs():
             return ["func", value.name, {name: _attr(each, where, weights) for name, each in value.attrs.items()}]
         case RawAttr():
-            return ["raw", value.kind, _plain(value.data)]
+            return ["raw", value.kind, plain(value.data)]
     raise TypeError(f"attribute {where} of type {type(value).__name__} has no digest")

@@ -13,10 +13,15 @@ from gecli.artifacts.om_writer import OmImage, write_om
 from gecli.artifacts.publish import remove_file
 from gecli.artifacts.rdcpkt import write_rdcpkt
 from gecli.cache.fingerprint import Fingerprint, fingerprint_of, toolchain_of
+from gecli.cache.request_digest import option_items
+from gecli.cache.stat_index import StatIndex
+from gecli.compiler.cache_setup import CacheOff, CacheSetup, cache_setup
+from gecli.compiler.cached_compile import CachedCompiler, Compiled, Work, uses_session
 from gecli.compiler.cmdline import recorded_cmdline
+from gecli.compiler.direct_hit import deliver_direct, direct_hits
 from gecli.compiler.job import STDIO, Job, jobs_of
 from gecli.compiler.model_image import ImageFacts, model_image
-from gecli.compiler.result import CompileReport, ModelResult, OutputFile
+from gecli.compiler.result import CacheUse, CompileReport, ModelResult, OutputFile
 from gecli.compiler.session import Member, Session
 from gecli.compiler.settings import compile_settings, memory_limits, platform_setting
 from gecli.compiler.variable_report import variable_rows
@@ -28,6 +33,7 @@ from gecli.loading.shape_binding import InputRow
 from gecli.options.resolution import Options, resolve
 from gecli.passes.pipeline import Dump, Instrument
 from gecli.passes.registry import pass_names
+from gecli.variables.var_match import VarMatch
 
 Progress = Callable[[str, str], None]
 
@@ -50,16 +56,46 @@ def compile_models(models: Sequence[str], options: Options, progress: Progress |
     """
     jobs = jobs_of(models, options.text("output"))
     platform = platform_setting(options)
+    setup = cache_setup(options, jobs)
     if options.flag("no-session") and len(jobs) > 1:
-        results = [result for job in jobs for result in _compile_session([job], options, progress)]
+        results = [
+            result
+            for position, job in enumerate(jobs)
+            for result in _compile_session([job], options, progress, _part(setup, position))
+        ]
     else:
-        results = _compile_session(jobs, options, progress)
+        results = _compile_session(jobs, options, progress, setup)
     return CompileReport(results, platform.soc)
 
 
-def _compile_session(jobs: list[Job], options: Options, progress: Progress | None) -> list[ModelResult]:
+def _part(setup: CacheSetup | CacheOff, position: int) -> CacheSetup | CacheOff:
+    """The cache of one job."""
+    if isinstance(setup, CacheOff) or not setup.keys:
+        return setup
+    return setup._replace(keys=(setup.keys[position],))
+
+
+def _compile_session(
+    jobs: list[Job], options: Options, progress: Progress | None, setup: CacheSetup | CacheOff
+) -> list[ModelResult]:
     start = perf_counter()
-    loaded = _load_all(jobs, options, progress)
+    if isinstance(setup, CacheOff):
+        results = _compile_together(jobs, _load_all(jobs, options, progress), options, progress)
+        for result in results:
+            result.notes += [setup.note] if setup.note else []
+            result.cache = CacheUse("bypassed", reason=setup.reason) if setup.reason else CacheUse()
+    else:
+        results = _compile_cached(jobs, options, progress, setup)
+    elapsed = (perf_counter() - start) * 1000
+    for result in results:
+        result.elapsed_ms = elapsed / len(results)
+    return results
+
+
+def _compile_together(
+    jobs: list[Job], loaded: list[LoadedModel], options: Options, progress: Progress | None
+) -> list[ModelResult]:
+    """Compile models in one session, without the cache."""
     session = new_session(options)
     fingerprints = [fingerprint(each, job, options, session) for each, job in zip(loaded, jobs)]
     members = [session.add(each.graph) for each in loaded]
@@ -69,10 +105,55 @@ def _compile_session(jobs: list[Job], options: Options, progress: Progress | Non
         image = image_of(member, session, each, job, options, digest)
         results.append(describe(job, each, member, session, image, options))
     for result, member, job in zip(results, members, jobs):
-        publish(job, member, result)
-    elapsed = (perf_counter() - start) * 1000
-    for result in results:
-        result.elapsed_ms = elapsed / len(results)
+        assert member.compiled is not None
+        publish(job, member.compiled.record, result)
+    return results
+
+
+def _compile_cached(
+    jobs: list[Job], options: Options, progress: Progress | None, setup: CacheSetup
+) -> list[ModelResult]:
+    """Take models from the cache, or compile and store them. Outputs appear when all models are ready."""
+    stats = StatIndex(trusting=setup.cache.verify != "full")
+    direct = direct_hits(setup, jobs, options, stats)
+    if direct is not None:
+        return [deliver_direct(setup, job, found, options, stats) for job, found in zip(jobs, direct)]
+    loaded = _load_all(jobs, options, progress)
+    if len(jobs) > 1 and uses_session(loaded, options):
+        results = _compile_together(jobs, loaded, options, progress)
+        for result in results:
+            result.cache = CacheUse("bypassed", reason="session")
+            result.notes.append("the cache is not used for several models that share variables")
+        return results
+
+    def compile_one(work: Work) -> Compiled:
+        session = new_session(options)
+        member = session.add(work.loaded.graph)
+        session.compile_all(progress)
+        image = image_of(member, session, work.loaded, work.job, options, work.digest)
+        assert member.compiled is not None
+        result = describe(work.job, work.loaded, member, session, image, options)
+        return Compiled(result, member.compiled.record)
+
+    session = new_session(options)
+    say = (lambda text: progress("cache", text)) if progress else None
+    compiler = CachedCompiler(setup, options, stats, compile_one, lambda: new_session(options).manager, say)
+    works = [
+        compiler.work_of(position, job, each, fingerprint(each, job, options, session))
+        for position, (job, each) in enumerate(zip(jobs, loaded))
+    ]
+    for work in works:
+        compiler.prepare(work)
+    results = []
+    for work in works:
+        result = compiler.deliver(work)
+        if work.entry is None:
+            assert work.compiled is not None
+            publish(work.job, work.compiled.record, result)
+        results.append(result)
+    not_stored = [work.not_stored for work in works if work.not_stored is not None]
+    if not_stored:
+        raise not_stored[0]
     return results
 
 
@@ -125,9 +206,9 @@ def _load_all(jobs: list[Job], options: Options, progress: Progress | None) -> l
 
 def fingerprint(loaded: LoadedModel, job: Job, options: Options, session: Session) -> Fingerprint:
     """The digests of a loaded model, before any pass runs."""
-    items = [*options.fingerprint_items(), ("model_name", job.stem), ("source_name", os.path.basename(job.source))]
+    items = option_items(options, StatIndex(), job.stem, job.source)
     toolchain = toolchain_of(session.platform.soc, sorted(pass_names()))
-    return fingerprint_of(loaded.graph, sorted(items), toolchain)
+    return fingerprint_of(loaded.graph, items, toolchain)
 
 
 def image_of(
@@ -201,10 +282,9 @@ def _output_names(graph: Any) -> list[str]:
     ]
 
 
-def publish(job: Job, member: Member, result: ModelResult) -> None:
+def publish(job: Job, record: VarMatch, result: ModelResult) -> None:
     """Write the rdcpkt, then the OM, then remove a stale rdcpkt: an interrupted compile leaves no OM alone."""
-    assert member.compiled is not None and result.image is not None
-    record = member.compiled.record
+    assert result.image is not None
     if job.om_path == STDIO:
         result.image.write_unseekable(sys.stdout.buffer)
         sys.stdout.buffer.flush()

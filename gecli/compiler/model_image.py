@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gecli.version import __version__
 from gecli.artifacts.om_writer import OmImage, om_image
 from gecli.compiler.graph_compiler import CompiledGraph
 from gecli.ir.attributes import INPUT_IS_VAR, OUTPUT_IS_VAR
@@ -15,6 +14,7 @@ from gecli.ir.op_desc import OpDesc, Port
 from gecli.ops.registry import find
 from gecli.planning.model_plan import ModelPlan
 from gecli.variables.var_manager import VarManager
+from gecli.version import __version__
 from gecli.wire.model_record import GraphRecord, ModelRecord
 from gecli.wire.task import KernelType, Task, TaskList, TaskType
 

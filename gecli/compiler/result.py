@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from gecli.artifacts.om_writer import OmImage
-from gecli.errors import Diagnostic
-from gecli.passes.pipeline import PassRecord
+if TYPE_CHECKING:
+    from gecli.artifacts.om_writer import OmImage
+    from gecli.errors import Diagnostic
+    from gecli.passes.pipeline import PassRecord
 
 
 @dataclass(slots=True)

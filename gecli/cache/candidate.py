@@ -1,0 +1,181 @@
+"""Checking one entry: is it there, is it whole, was it made from the same thing (cache.md 11.4, 4.2)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from gecli.cache.index import IndexRecord
+from gecli.cache.layout import OM, RDCPKT, entry_path
+from gecli.cache.sidecar import InvalidSidecar, Sidecar, difference_of, read_sidecar
+from gecli.cache.stat_index import StatIndex
+
+OM_MAGIC = b"IMOD"
+OM_HEADER_BYTES = 256
+
+
+class Verdict(NamedTuple):
+    """The outcome of a check: `via` how a match came about, or a reason code with what was seen."""
+
+    via: str = ""
+    reason: str = ""
+    evidence: str = ""
+
+
+class Wanted(NamedTuple):
+    """What a compile needs from an entry. The two functions are asked only when it comes to them."""
+
+    fingerprint: Mapping[str, str]  # combined, graph, weights, options, toolchain
+    source: str
+    match_variables: Callable[[str | None], Verdict]  # path of the rdcpkt, None for an entry without one
+    match_foreign: Callable[[str, str], Verdict]  # path of the .om, source fingerprint
+    explain: Callable[[Sidecar], list[str]] = lambda sidecar: []
+
+
+class Found(NamedTuple):
+    """An entry that fits."""
+
+    key: str
+    stem: str
+    via: str
+    sidecar: Sidecar | None
+    has_rdcpkt: bool
+    warnings: tuple[str, ...] = ()
+    lost_sidecar: bool = False
+
+
+class Rejected(NamedTuple):
+    """An entry that does not fit, and the first check that it failed."""
+
+    stem: str
+    reason: str
+    evidence: str = ""
+    details: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.stem or '-'}: {self.reason}" + (f" ({self.evidence})" if self.evidence else "")
+
+
+class Policy(NamedTuple):
+    """How foreign entries are treated: `accept`, `warn` or `reject`."""
+
+    foreign_entries: str = "warn"
+
+
+def check_record(
+    directory: str, record: IndexRecord, wanted: Wanted, policy: Policy, stats: StatIndex, *, is_legacy: bool = False
+) -> Found | Rejected:
+    """Run every check on the entry of an index record, in the order of the specification."""
+    stem = record.stem
+    if record.problem:
+        return Rejected(stem, record.problem, str(record.raw.get("cache_file_name", ""))[:200])
+    missing = missing_file(directory, record)
+    if missing:
+        return Rejected(stem, *missing)
+    sidecar: Sidecar | None = None
+    if not is_legacy:
+        try:
+            sidecar = read_sidecar(directory, record.graph_key, stem)
+        except InvalidSidecar as error:
+            return Rejected(stem, "sidecar_invalid", str(error))
+        except OSError as error:
+            return Rejected(stem, "io_error", error.strerror or str(error))
+    if sidecar is None or not sidecar.combined:
+        return _check_foreign(directory, record, sidecar, wanted, policy, stats, is_legacy)
+    if sidecar.combined != wanted.fingerprint["combined"]:
+        differing = difference_of(sidecar.fingerprint, wanted.fingerprint)
+        return Rejected(stem, "fingerprint_mismatch", ", ".join(differing), tuple(wanted.explain(sidecar)))
+    return _check_variables(directory, record, sidecar, wanted, stats)
+
+
+def _check_variables(
+    directory: str, record: IndexRecord, sidecar: Sidecar, wanted: Wanted, stats: StatIndex
+) -> Found | Rejected:
+    damage = damaged_file(directory, record, sidecar, stats)
+    if damage:
+        return Rejected(record.stem, *damage)
+    rdcpkt = entry_path(directory, record.stem, RDCPKT) if record.rdcpkt_name else None
+    verdict = wanted.match_variables(rdcpkt)
+    if verdict.reason:
+        return Rejected(record.stem, verdict.reason, verdict.evidence)
+    if sidecar.content.get("weights"):
+        return Rejected(record.stem, "load_failed", "the entry has external weights")
+    return Found(record.graph_key, record.stem, verdict.via, sidecar, rdcpkt is not None)
+
+
+def _check_foreign(
+    directory: str,
+    record: IndexRecord,
+    sidecar: Sidecar | None,
+    wanted: Wanted,
+    policy: Policy,
+    stats: StatIndex,
+    is_legacy: bool,
+) -> Found | Rejected:
+    """An entry without a proof of its content: the model itself is compared, as far as that goes (cache.md 4.6)."""
+    stem = record.stem
+    if sidecar is not None:
+        damage = damaged_file(directory, record, sidecar, stats)
+        if damage:
+            return Rejected(stem, *damage)
+    om = entry_path(directory, stem, OM)
+    if not looks_like_om(om):
+        return Rejected(stem, "om_corrupt", "the header is not that of a whole OM file")
+    judged = wanted.match_foreign(om, wanted.source)
+    if judged.reason:
+        return Rejected(stem, judged.reason, judged.evidence)
+    proven = judged.via == "source"  # the OM carries the fingerprint of exactly this compile
+    if not proven and policy.foreign_entries == "reject":
+        return Rejected(stem, "foreign_rejected")
+    rdcpkt = os.path.join(directory, record.rdcpkt_name) if record.rdcpkt_name else None
+    verdict = wanted.match_variables(rdcpkt)
+    if verdict.reason:
+        return Rejected(stem, verdict.reason, verdict.evidence)
+    via = "legacy" if is_legacy else verdict.via
+    warnings: tuple[str, ...] = ()
+    if not proven and policy.foreign_entries == "warn":
+        warnings = (
+            f"cache entry {stem} was made by another tool: only its inputs, outputs and variables were checked",
+        )
+    return Found(record.graph_key, stem, via, None, rdcpkt is not None, warnings, lost_sidecar=proven)
+
+
+def missing_file(directory: str, record: IndexRecord) -> tuple[str, str] | None:
+    """(reason, name) of a file that the record names and that is not there."""
+    for name, reason in ((record.om_name, "om_missing"), (record.rdcpkt_name, "rdcpkt_missing")):
+        if name and not os.path.isfile(os.path.join(directory, name)):
+            return reason, name
+    return None
+
+
+def damaged_file(
+    directory: str, record: IndexRecord, sidecar: Sidecar, stats: StatIndex, *, hashed: bool = True
+) -> tuple[str, str] | None:
+    """(reason, evidence) of a file that is not what the sidecar says; sizes only with `hashed` off."""
+    if bool(record.rdcpkt_name) != sidecar.has_rdcpkt:
+        return "sidecar_invalid", "index and sidecar disagree about the .rdcpkt"
+    for kind in ("om", "rdcpkt") if sidecar.has_rdcpkt else ("om",):
+        facts = sidecar.file_facts(kind)
+        path = os.path.join(directory, record.om_name if kind == "om" else record.rdcpkt_name)
+        try:
+            size = os.path.getsize(path)
+            if facts is None or size != facts[0]:
+                return f"{kind}_corrupt", f"{size} bytes instead of {facts[0] if facts else '?'}"
+            if hashed and stats.sha256(path) != facts[1]:
+                return f"{kind}_corrupt", "the sha256 is not that of the sidecar"
+        except FileNotFoundError:
+            return f"{kind}_missing", os.path.basename(path)
+        except OSError as error:
+            return "io_error", error.strerror or str(error)
+    return None
+
+
+def looks_like_om(path: str) -> bool:
+    """Magic and a complete header; the cheapest look at an OM that nothing else vouches for."""
+    try:
+        with open(path, "rb") as stream:
+            head = stream.read(OM_HEADER_BYTES)
+    except OSError:
+        return False
+    return len(head) == OM_HEADER_BYTES and head.startswith(OM_MAGIC)

@@ -1,0 +1,31 @@
+"""Canonical JSON and digests over it; what every fingerprint is made of (cache.md 11.3)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+ARTIFACT_SCHEMA = 1  # raised when the same graph and options give other bytes
+
+
+def digest_of(head: str, *parts: str) -> str:
+    """`sha256:` of the lines `head` and `parts`."""
+    return "sha256:" + hashlib.sha256("\n".join((head, *parts)).encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def digest_of_json(value: Any) -> str:
+    return "sha256:" + hashlib.sha256(canonical(value)).hexdigest()
+
+
+def canonical(value: Any) -> bytes:
+    """Canonical JSON: sorted keys, no blanks, UTF-8, bytes as their digest."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, default=plain).encode(
+        "utf-8", "surrogatepass"
+    )
+
+
+def plain(value: Any) -> Any:
+    if isinstance(value, (bytes, bytearray)):
+        return f"sha256:{hashlib.sha256(value).hexdigest()}"
+    raise TypeError(f"{type(value).__name__} has no canonical form")

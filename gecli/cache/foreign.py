@@ -1,0 +1,63 @@
+"""Entries that other tools made: nothing proves their content, so the models themselves are compared (cache.md 4.6)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from gecli.cache.candidate import Verdict
+from gecli.errors import GecliError
+
+if TYPE_CHECKING:
+    from gecli.ir.graph import Graph
+    from gecli.ir.op_desc import OpDesc
+
+VARIABLE_TYPES = ("Variable", "VariableV2", "VarHandleOp")
+Signature = dict[str, list[tuple[object, ...]]]
+
+
+def match_foreign(om: str, source: str, graph: Graph) -> Verdict:
+    """Compare the graph in an OM with the one to compile.
+
+    `via` is `source` when the OM is gecli's, undamaged, and from exactly this graph with these options.
+    """
+    from gecli.artifacts.om_file import read_om
+
+    try:
+        file = read_om(om)
+        file.require_runnable()
+        model = file.model()
+        model.require_sound()
+        damage = file.verify_checksum()
+    except (GecliError, OSError) as error:
+        return Verdict(reason="om_corrupt", evidence=str(error))
+    if damage is not None:
+        return Verdict(reason="om_corrupt", evidence=damage.message)
+    made_from = model.root.attrs.get("_gecli_fp")
+    if made_from == source:
+        return Verdict(via="source")
+    if made_from:
+        return Verdict(reason="fingerprint_mismatch", evidence="the OM was compiled from something else")
+    if any(graph.nodes_of("FileConstant") for graph in model.graphs):
+        return Verdict(reason="load_failed", evidence="the entry has external weights")
+    found, wanted = signature(model.root.nodes), signature(graph.nodes())
+    for name, rows in wanted.items():
+        if found[name] != rows:
+            return Verdict(reason="signature_mismatch", evidence=f"{name}: {found[name]} in the entry, {rows} wanted")
+    return Verdict(via="signature")
+
+
+def signature(nodes: Iterable[OpDesc]) -> Signature:
+    """Inputs by index with type and origin shape, types of the outputs, names of the variables."""
+    inputs: list[tuple[object, ...]] = []
+    outputs: list[tuple[object, ...]] = []
+    variables: list[tuple[object, ...]] = []
+    for node in nodes:
+        if node.type == "Data":
+            desc = node.output_descs[0]
+            inputs.append((node.attrs.get("index", 0), desc.dtype.serial, *desc.logical_shape))
+        elif node.type == "NetOutput":
+            outputs = [(port.desc.dtype.serial,) if port is not None else ("absent",) for port in node.inputs]
+        elif node.type in VARIABLE_TYPES and not node.attrs.get("ref_var_src_var_name"):
+            variables.append((node.name,))
+    return {"inputs": sorted(inputs, key=repr), "outputs": outputs, "variables": sorted(variables, key=repr)}

@@ -1,0 +1,208 @@
+"""The model cache of one directory (GE: ModelCache): look-up, adoption, damage control (cache.md 2.3, 5.3, 11.4)."""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+from gecli.cache.cache_conf import CacheConf
+from gecli.cache.candidate import Found, Policy, Rejected, Wanted, check_record, damaged_file, missing_file
+from gecli.cache.graph_key import is_graph_key
+from gecli.cache.index import IndexContent, IndexRecord, UnreadableIndex, read_index
+from gecli.cache.layout import OM, SIDECAR, entry_path, request_dir, stat_dir
+from gecli.cache.sidecar import InvalidSidecar, Sidecar, last_used_ns, read_sidecar
+from gecli.cache.stat_index import StatIndex, short_name, touch_as_witness, write_hint, write_rows
+
+USE_TIME_STEP_NS = 3_600_000_000_000  # a hit renews the use time at most once an hour
+QUARANTINED = ("om_corrupt", "rdcpkt_corrupt")
+
+
+class CacheDir(NamedTuple):
+    """A cache directory in use. `mode` is rw, ro, refresh or debug; `verify` is fast or full."""
+
+    path: str
+    conf: CacheConf = CacheConf()
+    mode: str = "rw"
+    verify: str = "fast"
+
+    @property
+    def may_write(self) -> bool:
+        return self.mode in ("rw", "refresh")
+
+    @property
+    def policy(self) -> Policy:
+        return Policy(self.conf.foreign_entries)
+
+
+class Lookup(NamedTuple):
+    """The result of a search under one key: an entry, or the reason of the last candidate."""
+
+    found: Found | None
+    reason: str = ""
+    rejected: tuple[Rejected, ...] = ()
+
+    def explanation(self) -> list[str]:
+        """One line a candidate, and what differs in detail below it."""
+        lines = []
+        for each in self.rejected:
+            lines.append(str(each))
+            lines += [f"  {detail}" for detail in each.details]
+        if self.found is not None:
+            lines.append(f"{self.found.stem}: hit via {self.found.via}")
+        return lines or [self.reason]
+
+
+def find_request(cache: CacheDir, request: str, key: str | None, stats: StatIndex) -> Found | None:
+    """The entry that answers exactly this request, without looking at the model; None when in any doubt.
+
+    The hint is believed only if the entry is indexed and its sidecar lists the request.
+    """
+    hint = read_request_hint(cache.path, request)
+    if hint is None or (key is not None and hint[0] != key):
+        return None
+    try:
+        content = read_index(cache.path, hint[0])
+        record = _record_of(content, *hint)
+        sidecar = read_sidecar(cache.path, *hint)
+    except (OSError, UnreadableIndex, InvalidSidecar):
+        return None
+    if record is None or sidecar is None or request not in sidecar.requests or sidecar.content.get("weights"):
+        return None
+    load_entry_rows(cache.path, record.stem, stats)
+    if missing_file(cache.path, record) or damaged_file(cache.path, record, sidecar, stats):
+        return None
+    via = "before" if record.rdcpkt_name else "no-vars"
+    return Found(hint[0], record.stem, via, sidecar, bool(record.rdcpkt_name))
+
+
+def look(cache: CacheDir, key: str, wanted: Wanted, stats: StatIndex) -> Lookup:
+    """Search the entries of a key, in index order; changes nothing and takes no lock."""
+    records, reason, is_legacy = candidates(cache.path, key)
+    rejected: list[Rejected] = []
+    for record in records:
+        load_entry_rows(cache.path, record.stem, stats)
+        outcome = check_record(cache.path, record, wanted, cache.policy, stats, is_legacy=is_legacy)
+        if isinstance(outcome, Found):
+            return Lookup(outcome, "", tuple(rejected))
+        rejected.append(outcome)
+    if rejected:
+        reason = rejected[-1].reason
+    return Lookup(None, reason or "no_entry", tuple(rejected))
+
+
+def candidates(directory: str, key: str) -> tuple[list[IndexRecord], str, bool]:
+    """The records to try, a reason when there can be none, and whether the one is a legacy `{key}.om`.
+
+    The bare file counts only without an index: it has no variable record and would hide every newer entry.
+    """
+    try:
+        content = read_index(directory, key)
+    except UnreadableIndex:
+        return [], "index_corrupt", False
+    except OSError:
+        return [], "io_error", False
+    if content is None:
+        if not os.path.isfile(entry_path(directory, key, OM)):
+            return [], "no_entry", False
+        return [IndexRecord(key, f"{key}{OM}", "", {})], "", True
+    records = [record for record in content.records if record.graph_key == key]
+    return records, "index_entry_invalid" if content.malformed and not records else "", False
+
+
+def note_use(cache: CacheDir, found: Found) -> None:
+    """Renew the use time, at most once an hour: for gc, as far as the directory may be written."""
+    import time
+
+    if not cache.may_write:
+        return
+    used = last_used_ns(cache.path, found.stem)
+    if used is not None and time.time_ns() - used < USE_TIME_STEP_NS:
+        return
+    suffix = SIDECAR if found.sidecar is not None else OM
+    try:
+        touch_as_witness(entry_path(cache.path, found.stem, suffix))
+    except OSError:
+        return  # another user's file: gc then knows an older time
+
+
+def remember_request(cache: CacheDir, key: str, stem: str, request: str) -> None:
+    """Leave the hint that leads from a request to its entry."""
+    if cache.may_write:
+        _make_private(request_dir(cache.path))
+        write_hint(_request_path(cache.path, request), f"{key}\n{stem}\n")
+
+
+def read_request_hint(directory: str, request: str) -> tuple[str, str] | None:
+    """(key, stem) that a request was answered with."""
+    try:
+        with open(_request_path(directory, request), encoding="utf-8") as stream:
+            lines = stream.read(1024).split("\n")
+    except (OSError, ValueError):
+        return None
+    if len(lines) != 3 or not is_graph_key(lines[0]) or not lines[1].startswith(f"{lines[0]}_") or "/" in lines[1]:
+        return None
+    return lines[0], lines[1]
+
+
+def load_entry_rows(directory: str, stem: str, stats: StatIndex) -> None:
+    stats.load(_entry_rows_path(directory, stem))
+
+
+def save_entry_rows(cache: CacheDir, stem: str, stats: StatIndex) -> None:
+    """Keep what is known about an entry's files for the next look-up."""
+    if not cache.may_write:
+        return
+    paths = [entry_path(cache.path, stem, suffix) for suffix in (OM, ".rdcpkt")]
+    rows = stats.rows_of(paths)
+    _make_private(stat_dir(cache.path))
+    write_rows(_entry_rows_path(cache.path, stem), rows)
+
+
+def model_rows_path(directory: str, model: str) -> str:
+    """The file of the stat index that belongs to a model file."""
+    return os.path.join(stat_dir(directory), f"m-{short_name(os.path.realpath(model))}")
+
+
+def forget_entry_hints(directory: str, stem: str) -> None:
+    """Remove the private rows of an entry that is gone."""
+    try:
+        os.unlink(_entry_rows_path(directory, stem))
+    except OSError:
+        return
+
+
+def _entry_rows_path(directory: str, stem: str) -> str:
+    return os.path.join(stat_dir(directory), f"e-{stem}")
+
+
+def _request_path(directory: str, request: str) -> str:
+    return os.path.join(request_dir(directory), request.removeprefix("sha256:"))
+
+
+def _record_of(content: IndexContent | None, key: str, stem: str) -> IndexRecord | None:
+    if content is None:
+        return None
+    found = [each for each in content.records if each.graph_key == key and each.stem == stem and not each.problem]
+    return found[0] if found else None
+
+
+def _make_private(path: str) -> None:
+    try:
+        os.makedirs(path, exist_ok=True)
+    except OSError:
+        return
+
+
+def learn_request(cache: CacheDir, key: str, stem: str, request: str, mode: int) -> None:
+    """Let an entry's sidecar list one more request. Call it with the key's lock held. Raises OSError."""
+    from gecli.cache.store import replace_file
+
+    sidecar: Sidecar | None
+    try:
+        sidecar = read_sidecar(cache.path, key, stem)
+    except InvalidSidecar:
+        return
+    if sidecar is None or request in sidecar.requests[:1]:
+        return
+    sidecar.add_request(request)
+    replace_file(entry_path(cache.path, stem, SIDECAR), sidecar.text().encode("utf-8", "surrogateescape"), mode)

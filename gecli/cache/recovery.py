@@ -1,0 +1,212 @@
+"""Repair under the lock of a key: broken indexes, entries that were cut off before the index, damaged files.
+
+Nothing is thrown away: what cannot be used goes to `.gecli/quarantine/` (cache.md 2.2, 4.5, 5.3).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Iterable
+from typing import Any
+
+from gecli.cache.candidate import damaged_file, looks_like_om
+from gecli.cache.index import IndexContent, IndexRecord, UnreadableIndex, index_path, new_record, read_index
+from gecli.cache.layout import (
+    ENTRY_SUFFIXES,
+    OM,
+    RDCPKT,
+    SIDECAR,
+    STEM_PATTERN,
+    TEMPORARY_PATTERN,
+    entry_path,
+    is_alive,
+    order_of,
+    quarantine_dir,
+)
+from gecli.cache.sidecar import InvalidSidecar, read_sidecar
+from gecli.cache.stat_index import StatIndex
+from gecli.cache.store import replace_file, write_index
+
+GRACE_S = 3600.0
+
+
+def recover(directory: str, key: str, stats: StatIndex, mode: int) -> list[str]:
+    """Bring the index of a key in order; what was done, in sentences. Needs the key's lock. Raises OSError."""
+    done: list[str] = []
+    try:
+        content = read_index(directory, key)
+    except UnreadableIndex as error:
+        done.append(f"the index of key {key} cannot be read ({error}) and was rebuilt")
+        _set_aside(directory, [index_path(directory, key)])
+        content = _rebuilt(directory, key, stats)
+        if content.records:
+            write_index(directory, key, content, mode)
+        return done
+    changed = False
+    if content is not None and content.malformed:
+        _keep_malformed(directory, key, content.malformed, mode)
+        done.append(f"{len(content.malformed)} malformed records of the index of key {key} were set aside")
+        content, changed = IndexContent(content.records, [], content.others), True
+    adopted = adoptable(directory, key, content, stats)
+    if adopted:
+        content = content or IndexContent([], [], {})
+        content = IndexContent([*content.records, *adopted], [], content.others)
+        done += [f"entry {record.stem} was complete but not indexed" for record in adopted]
+        changed = True
+    if changed and content is not None:
+        write_index(directory, key, content, mode)
+    remove_old_temporaries(directory, key)
+    return done
+
+
+def append_record(directory: str, record: IndexRecord, mode: int) -> None:
+    """Add a record to the index as it is now, not as it was at the look-up. Raises OSError."""
+    try:
+        content = read_index(directory, record.graph_key) or IndexContent([], [], {})
+    except UnreadableIndex:
+        _set_aside(directory, [index_path(directory, record.graph_key)])
+        content = IndexContent([], [], {})
+    kept = [each for each in content.records if each.problem or each.om_name != record.om_name]
+    write_index(directory, record.graph_key, IndexContent([*kept, record], [], content.others), mode)
+
+
+def remove_records(directory: str, key: str, stems: Iterable[str], mode: int) -> None:
+    """Take records out of the index, before their files go.
+
+    An index that becomes empty is deleted, unless a `{key}.om` without a record would come back to life. Raises
+    OSError.
+    """
+    gone = set(stems)
+    try:
+        content = read_index(directory, key)
+    except UnreadableIndex:
+        return
+    if content is None:
+        return
+    kept = [each for each in content.records if each.graph_key != key or each.stem not in gone]
+    if len(kept) == len(content.records):
+        return
+    if kept or content.malformed or os.path.lexists(entry_path(directory, key, OM)):
+        write_index(directory, key, IndexContent(kept, content.malformed, content.others), mode)
+    else:
+        os.unlink(index_path(directory, key))
+
+
+def set_aside_entry(directory: str, key: str, stem: str, mode: int) -> None:
+    """Move a damaged entry out of the way, its index record first. Raises OSError."""
+    remove_records(directory, key, [stem], mode)
+    _set_aside(directory, [entry_path(directory, stem, suffix) for suffix in (RDCPKT, SIDECAR, OM)])
+
+
+def adoptable(
+    directory: str, key: str, content: IndexContent | None, stats: StatIndex, *, hashed: bool = True
+) -> list[IndexRecord]:
+    """Complete entries of a key that no index record names: a crash came between files and index."""
+    known = {record.stem for record in content.records} if content else set()
+    found = []
+    for stem in stems_of(directory, key):
+        if stem in known or not os.path.exists(entry_path(directory, stem, SIDECAR)):
+            continue
+        record = _complete(directory, key, stem, stats, hashed=hashed)
+        if record is not None:
+            found.append(record)
+    return found
+
+
+def stems_of(directory: str, key: str) -> list[str]:
+    """The stems of a key that have any file, oldest first."""
+    form = re.compile(rf"({re.escape(key)}_\d{{8}}_?\d{{6}}(?:_\d+)?)\.(?:om|rdcpkt|gecli\.json)", re.ASCII)
+    found = {match[1] for name in os.listdir(directory) if (match := form.fullmatch(name))}
+    return sorted(found, key=order_of)
+
+
+def remove_old_temporaries(directory: str, key: str, grace_s: float = GRACE_S) -> None:
+    """Remove what writers that died left behind."""
+    for path in old_temporaries(directory, time.time(), grace_s):
+        match = re.fullmatch(TEMPORARY_PATTERN, os.path.basename(path))
+        if match and match["key"] == key:
+            _unlink(path)
+
+
+def old_temporaries(directory: str, now: float, grace_s: float) -> list[str]:
+    """Temporary files older than the grace time whose writer is gone."""
+    found = []
+    for name in sorted(os.listdir(directory)):
+        match = re.fullmatch(r"\..+\.tmp\.(\d+)\.[0-9a-f]+", name)
+        if match is None:
+            continue
+        path = os.path.join(directory, name)
+        try:
+            age = now - os.lstat(path).st_mtime
+        except OSError:
+            continue
+        if age > grace_s and not is_alive(os.uname().nodename, int(match[1])):
+            found.append(path)
+    return found
+
+
+def _rebuilt(directory: str, key: str, stats: StatIndex) -> IndexContent:
+    """An index from the files themselves; an .om without a sidecar is taken with the .rdcpkt of its stem."""
+    records = []
+    for stem in stems_of(directory, key):
+        record = _complete(directory, key, stem, stats)
+        if record is None and not os.path.exists(entry_path(directory, stem, SIDECAR)):
+            if not looks_like_om(entry_path(directory, stem, OM)):
+                continue
+            has_rdcpkt = os.path.isfile(entry_path(directory, stem, RDCPKT))
+            record = new_record(key, stem, has_rdcpkt=has_rdcpkt)
+            record.raw["gecli_recovered"] = True
+        if record is not None:
+            records.append(record)
+    return IndexContent(records, [], {})
+
+
+def _complete(directory: str, key: str, stem: str, stats: StatIndex, *, hashed: bool = True) -> IndexRecord | None:
+    try:
+        sidecar = read_sidecar(directory, key, stem)
+    except (InvalidSidecar, OSError):
+        return None
+    if sidecar is None or sidecar.file_facts("om") is None:
+        return None
+    record = new_record(key, stem, has_rdcpkt=sidecar.has_rdcpkt)
+    return None if damaged_file(directory, record, sidecar, stats, hashed=hashed) else record
+
+
+def _keep_malformed(directory: str, key: str, elements: list[Any], mode: int) -> None:
+    import json
+
+    os.makedirs(quarantine_dir(directory), exist_ok=True)
+    name = f"{key}.records.{_utc()}.json"
+    replace_file(os.path.join(quarantine_dir(directory), name), json.dumps(elements, indent=1).encode(), mode)
+
+
+def _set_aside(directory: str, paths: list[str]) -> None:
+    target = quarantine_dir(directory)
+    os.makedirs(target, exist_ok=True)
+    for path in paths:
+        if os.path.lexists(path):
+            os.replace(path, os.path.join(target, f"{os.path.basename(path)}.{_utc()}"))
+
+
+def _utc() -> str:
+    return time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+
+
+def _unlink(path: str) -> None:
+    try:
+        os.unlink(path)
+    except OSError:
+        return
+
+
+def files_of(directory: str, stem: str) -> list[str]:
+    """The files of an entry that exist, in the order in which they are deleted: the .om last."""
+    order = (RDCPKT, SIDECAR, OM)
+    assert set(order) == set(ENTRY_SUFFIXES)
+    return [path for path in (entry_path(directory, stem, suffix) for suffix in order) if os.path.lexists(path)]
+
+
+def is_stem(stem: str) -> bool:
+    return re.fullmatch(STEM_PATTERN, stem) is not None

@@ -1,0 +1,465 @@
+"""Compiling with the model cache: search, compile under the key's lock, store, deliver (cache.md 4 to 6, 11).
+
+Every fault of the cache directory ends in a compile without it and a warning, never in a failed compile.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+from time import perf_counter
+from typing import Any, NamedTuple
+
+from gecli.cache.candidate import Found, Verdict, Wanted
+from gecli.cache.fingerprint import Fingerprint
+from gecli.cache.foreign import match_foreign
+from gecli.cache.graph_key import auto_key
+from gecli.cache.lock import KeyLock, LockTimeout, LockUnavailable, wait_for_writers
+from gecli.cache.model_cache import (
+    QUARANTINED,
+    Lookup,
+    learn_request,
+    look,
+    model_rows_path,
+    remember_request,
+    save_entry_rows,
+)
+from gecli.cache.recovery import append_record, recover, set_aside_entry
+from gecli.cache.sidecar import SCHEMA, Sidecar
+from gecli.cache.stat_index import StatIndex, write_rows
+from gecli.cache.store import file_mode, store_entry
+from gecli.compiler.cache_setup import CacheSetup
+from gecli.compiler.direct_hit import REPORT_MEMBERS, Request, deliver, finish_hit, hit_result, request_of
+from gecli.compiler.job import Job
+from gecli.compiler.result import CacheUse, ModelResult
+from gecli.errors import CacheError, Diagnostic, GecliError
+from gecli.loading import LoadedModel
+from gecli.options.resolution import Options
+from gecli.variables.var_manager import VarManager
+from gecli.variables.var_match import VarMatch, match, why_contradictory
+from gecli.version import __version__
+
+# Reasons that say nothing is wrong with the entry: it belongs to something else.
+ORDINARY = ("fingerprint_mismatch", "signature_mismatch", "var_missing", "var_desc_mismatch", "var_conflict")
+STATES = {"rw": "miss", "ro": "miss", "refresh": "refreshed", "debug": "debug"}
+
+
+class Compiled(NamedTuple):
+    """A freshly compiled model: its report (with the OM image) and its variable record."""
+
+    result: ModelResult
+    record: VarMatch
+
+
+@dataclass(slots=True)
+class Work:
+    """One model on its way through the cache. `entry` is set when an entry holds the outputs."""
+
+    job: Job
+    loaded: LoadedModel
+    digest: Fingerprint
+    key: str
+    request: Request | None
+    use: CacheUse
+    warnings: list[Diagnostic] = field(default_factory=list)
+    result: ModelResult | None = None
+    compiled: Compiled | None = None
+    entry: Found | None = None
+    not_stored: CacheError | None = None
+
+
+class CachedCompiler:
+    """Compiles the models of one command that share no variables, each through the cache.
+
+    `compile_one` compiles a work's graph from scratch in an empty session.
+    """
+
+    def __init__(
+        self,
+        setup: CacheSetup,
+        options: Options,
+        stats: StatIndex,
+        compile_one: Callable[[Work], Compiled],
+        new_manager: Callable[[], VarManager],
+        say: Callable[[str], None] | None = None,
+    ) -> None:
+        self.setup = setup
+        self.cache = setup.cache
+        self.options = options
+        self.stats = stats
+        self.compile_one = compile_one
+        self.new_manager = new_manager
+        self.say = say
+        self.mode = file_mode(setup.cache.conf.shared)
+
+    def work_of(self, position: int, job: Job, loaded: LoadedModel, digest: Fingerprint) -> Work:
+        key = self.setup.key_of(position) or auto_key(job.stem, digest.combined)
+        request = request_of(self.cache, job, self.options, self.stats, loaded.files)
+        return Work(job, loaded, digest, key, request, CacheUse(STATES[self.cache.mode], key, self.setup.key_origin))
+
+    def prepare(self, work: Work) -> None:
+        """Find the entry of a model, or compile the model and store it. Nothing is delivered yet."""
+        wanted = self._wanted(work)
+        if self.cache.mode in ("rw", "ro"):
+            # Entries are immutable and indexes are replaced at once, so a hit needs no lock and does not queue
+            # behind a compile of the same key. Anything but a hit is decided under the lock.
+            lookup = look(self.cache, work.key, wanted, self.stats)
+            if lookup.found is not None:
+                self._take(work, lookup)
+                self._learn_later(work)
+                return
+        if self.cache.mode == "ro":
+            self._read_only(work, wanted)
+            return
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(self._lock(work))
+            except (LockTimeout, LockUnavailable) as error:
+                self._bypass(work, error)
+                return
+            self._under_lock(work, wanted)
+
+    def deliver(self, work: Work) -> ModelResult:
+        """Write the outputs of a prepared model. Raises OutputError."""
+        assert work.result is not None
+        result = work.result
+        if work.entry is not None:
+            try:
+                result.output, result.rdcpkt = deliver(self.cache, work.job, work.entry, self.stats)
+                finish_hit(self.cache, work.entry, self.stats)
+                result.image = None
+            except OSError as error:
+                # The entry vanished between decision and use (a gc, or a full disk of somebody else).
+                self._deliver_without_entry(work, error)
+        result.cache = work.use
+        result.warnings = [*result.warnings, *work.warnings]
+        return result
+
+    def _deliver_without_entry(self, work: Work, error: OSError) -> None:
+        work.warnings.append(_warning("G5002", f"cache entry {work.use.entry} cannot be read", error, "io_error"))
+        work.entry = None
+        if work.compiled is None:
+            work.use = CacheUse("bypassed", work.key, self.setup.key_origin, reason="io_error")
+            work.compiled = self.compile_one(work)
+            work.result = work.compiled.result
+
+    # ------------------------------------------------------------------ the three ways
+
+    def _under_lock(self, work: Work, wanted: Wanted) -> None:
+        lookup = Lookup(None, "refresh")
+        if self.cache.mode != "refresh":
+            if self.cache.mode == "rw":
+                self._recover(work)
+            lookup = look(self.cache, work.key, wanted, self.stats)
+        if self.cache.mode == "debug":
+            self._explain(work, lookup)
+            work.use.would_hit, work.use.reason = lookup.found is not None, lookup.reason or "debug_mode"
+            work.use.entry = lookup.found.stem if lookup.found else ""
+            self._compile(work)
+            return
+        if lookup.found is not None:
+            self._take(work, lookup)
+            self._learn(work)
+            return
+        self._explain(work, lookup)
+        work.use.reason = lookup.reason
+        self._set_aside(work, lookup)
+        start = perf_counter()
+        compiled = self._compile(work)
+        self._store(work, compiled, perf_counter() - start)
+
+    def _read_only(self, work: Work, wanted: Wanted) -> None:
+        if not wait_for_writers(self.cache.path, work.key, self.setup.lock_timeout_s):
+            self._bypass(work, LockTimeout("another process"))
+            return
+        lookup = look(self.cache, work.key, wanted, self.stats)
+        if lookup.found is not None:
+            self._take(work, lookup)
+            return
+        self._explain(work, lookup)
+        work.use.reason = lookup.reason
+        self._compile(work)
+
+    def _bypass(self, work: Work, error: Exception) -> None:
+        """Compile without the cache, unless it is required."""
+        timed_out = isinstance(error, LockTimeout)
+        reason = "lock_timeout" if timed_out else "lock_unavailable"
+        code = "G5001" if timed_out else "G5002"
+        message = f"the lock of cache key {work.key} was not obtained"
+        why = f"held by {error}" if timed_out else str(error)
+        do = "raise --lock-timeout" if timed_out else "check the permissions of the .lock file"
+        if self.setup.is_required:
+            raise CacheError(code, message, why=why, do=do, kind=reason)
+        work.warnings.append(
+            Diagnostic(code, f"{message}; compiled without the cache", why=why, do=do, kind=reason, severity="warning")
+        )
+        work.use = CacheUse("bypassed", work.key, self.setup.key_origin, reason=reason)
+        self._compile(work)
+
+    # ------------------------------------------------------------------ steps
+
+    def _lock(self, work: Work) -> KeyLock:
+        def waiting(seconds: float, holder: str) -> None:
+            if self.say:
+                self.say(f"waiting {seconds:.0f} s for key {work.key}, held by {holder}")
+
+        return KeyLock(
+            self.cache.path,
+            work.key,
+            timeout_s=self.setup.lock_timeout_s,
+            on_wait=waiting,
+            shared=self.cache.conf.shared,
+        )
+
+    def _recover(self, work: Work) -> None:
+        try:
+            for sentence in recover(self.cache.path, work.key, self.stats, self.mode):
+                work.warnings.append(Diagnostic("G5002", sentence, severity="warning", kind="index_corrupt"))
+        except OSError as error:
+            work.warnings.append(_warning("G5002", "the cache directory cannot be repaired", error, "io_error"))
+
+    def _set_aside(self, work: Work, lookup: Lookup) -> None:
+        for each in lookup.rejected:
+            if each.reason in QUARANTINED and each.stem != work.key:  # a legacy {key}.om is not ours to move
+                try:
+                    set_aside_entry(self.cache.path, work.key, each.stem, self.mode)
+                    work.warnings.append(
+                        Diagnostic("G5002", f"cache entry {each} was set aside", severity="warning", kind=each.reason)
+                    )
+                except OSError as error:
+                    work.warnings.append(_warning("G5002", f"cache entry {each.stem} is damaged", error, each.reason))
+            elif each.reason not in ("fingerprint_mismatch", "signature_mismatch") and not each.reason.startswith(
+                "var_"
+            ):
+                work.warnings.append(
+                    Diagnostic("G5002", f"cache entry {each} was not used", severity="warning", kind=each.reason)
+                )
+
+    def _compile(self, work: Work) -> Compiled:
+        work.compiled = self.compile_one(work)
+        work.result = work.compiled.result
+        return work.compiled
+
+    def _take(self, work: Work, lookup: Lookup) -> None:
+        assert lookup.found is not None
+        work.entry = lookup.found
+        work.result = hit_result(work.job, lookup.found, self.setup, self.options)
+        if lookup.found.sidecar is None:
+            _describe_foreign(work.result, work.loaded)
+        explanation = work.use.explanation
+        work.use = work.result.cache
+        work.use.explanation = explanation
+        self._explain(work, lookup)
+        for text in lookup.found.warnings:
+            work.warnings.append(Diagnostic("G5002", text, severity="warning"))
+
+    def _explain(self, work: Work, lookup: Lookup) -> None:
+        if self.setup.explain:
+            work.use.explanation = lookup.explanation()
+
+    def _learn_later(self, work: Work) -> None:
+        """Let the entry know this request, if the lock is free at once; else the next hit does it."""
+        if self.cache.mode != "rw" or work.request is None or work.entry is None or work.entry.sidecar is None:
+            return
+        if work.request.digest not in work.entry.sidecar.requests:
+            try:
+                with KeyLock(self.cache.path, work.key, timeout_s=0, shared=self.cache.conf.shared):
+                    self._learn(work)
+            except (LockTimeout, LockUnavailable):
+                return
+        else:
+            self._remember(work, work.entry.stem)
+
+    def _learn(self, work: Work) -> None:
+        if work.request is None or work.entry is None or work.entry.sidecar is None or not self.cache.may_write:
+            return
+        try:
+            learn_request(self.cache, work.key, work.entry.stem, work.request.digest, self.mode)
+        except OSError:
+            return  # the next hit parses the model again
+        self._remember(work, work.entry.stem)
+
+    def _remember(self, work: Work, stem: str) -> None:
+        """Leave the hints by which the next equal request finds the entry without parsing."""
+        if work.request is None:
+            return
+        remember_request(self.cache, work.key, stem, work.request.digest)
+        save_entry_rows(self.cache, stem, self.stats)
+        write_rows(model_rows_path(self.cache.path, work.job.source), self.stats.rows_of(work.request.files))
+
+    def _store(self, work: Work, compiled: Compiled, seconds: float) -> None:
+        """Store what was compiled; a failure is a warning, or exit status 7 after delivery."""
+        from gecli.wire.var_manager import encode_var_match
+
+        result, record = compiled
+        assert result.image is not None
+        rdcpkt = None if record.is_empty else encode_var_match(record)
+        described: list[Sidecar] = []
+
+        def describe(stem: str, files: dict[str, Any]) -> Sidecar:
+            described.append(Sidecar(_sidecar_content(work, result, record, stem, files, seconds)))
+            return described[-1]
+
+        try:
+            written = store_entry(
+                self.cache.path,
+                work.key,
+                result.image.write,
+                rdcpkt,
+                describe,
+                style=self.cache.conf.timestamp,
+                mode=self.mode,
+                stats=self.stats,
+                append=lambda each: append_record(self.cache.path, each, self.mode),
+            )
+        except OSError as error:
+            name = errno.errorcode.get(error.errno or 0, "error")
+            message = f"the compiled model was not stored in the cache {self.cache.path} ({name})"
+            work.warnings.append(_warning("G5003", message, error, "io_error"))
+            if self.setup.is_required:
+                why = error.strerror or str(error)
+                work.not_stored = CacheError("G5003", message, why=why, kind="io_error", file=self.cache.path)
+            return
+        work.use.stored, work.use.entry = True, written.stem
+        work.entry = Found(work.key, written.stem, "", described[-1], rdcpkt is not None)
+        result.output.sha256 = written.digests["om"][1]
+        self._remember(work, written.stem)
+
+    def _wanted(self, work: Work) -> Wanted:
+        digest = work.digest
+        fingerprint = {
+            "combined": digest.combined,
+            "graph": digest.graph,
+            "weights": digest.weights,
+            "options": digest.options,
+            "toolchain": digest.toolchain,
+        }
+        return Wanted(
+            fingerprint,
+            digest.source,
+            lambda rdcpkt: _match_variables(rdcpkt, self.new_manager()),
+            lambda om, source: match_foreign(om, source, work.loaded.graph),
+            lambda sidecar: _differences(sidecar, work),
+        )
+
+
+def uses_session(loaded: Sequence[LoadedModel], options: Options) -> bool:
+    """Whether any of these models has variables, or constants that become variables."""
+    if options.flag("ge.graphRunMode") or options.text("ge.constLifecycle") == "session":
+        return True
+    types = ("Variable", "VariableV2", "VarHandleOp", "Constant", "FileConstant", "ConstPlaceHolder")
+    return any(graph.nodes_of(type_name) for each in loaded for graph in each.graph.all_graphs() for type_name in types)
+
+
+def _match_variables(rdcpkt: str | None, manager: VarManager) -> Verdict:
+    """Match an entry's record with the session in which the model would be compiled."""
+    if rdcpkt is None:
+        return Verdict("no-vars")
+    from gecli.artifacts.rdcpkt import read_rdcpkt
+
+    try:
+        record = read_rdcpkt(rdcpkt)
+    except GecliError as error:
+        missing = error.first.code == "E13001"
+        return Verdict(reason="rdcpkt_missing" if missing else "rdcpkt_corrupt", evidence=error.first.message)
+    contradiction = why_contradictory(record)
+    if contradiction:
+        return Verdict(reason="rdcpkt_corrupt", evidence=contradiction)
+    result = match(record, manager)
+    if not result.matched:
+        return Verdict(reason=result.reason, evidence=str(result.conflict or result.before))
+    return Verdict(str(result.side))
+
+
+def _sidecar_content(
+    work: Work, result: ModelResult, record: VarMatch, stem: str, files: dict[str, Any], seconds: float
+) -> dict[str, Any]:
+    import os
+    from datetime import UTC, datetime
+
+    digest = work.digest
+    items = work.request.items if work.request else []
+    graph: dict[str, Any] = {"nodes": digest.node_count, "edges": digest.edge_count}
+    if digest.nodes:
+        graph["nodes_fp"] = dict(digest.nodes)
+    report = {name: getattr(result, name) for name in REPORT_MEMBERS}
+    return {
+        "schema": SCHEMA,
+        "graph_key": work.key,
+        "entry": stem,
+        "created_utc": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+        "compile_seconds": round(seconds, 3),
+        "created_by": {"tool": "gecli", "version": __version__, "host": os.uname().nodename, "pid": os.getpid()},
+        "fingerprint": {
+            "combined": digest.combined,
+            "requests": [work.request.digest] if work.request else [],
+            "graph": digest.graph,
+            "weights": digest.weights,
+            "options": digest.options,
+            "toolchain": digest.toolchain,
+        },
+        "components": {"options": dict(items), "graph": graph},
+        "files": files,
+        "weight_dir": "weight",
+        "weights": [],
+        "vars": {
+            "before": sorted(record.before.var_desc_map),
+            "after": sorted(record.after.var_desc_map),
+            "changed": list(record.after.changed_var_names),
+            "staged": sorted(record.after.staged_var_desc_map),
+        },
+        "guard": None,
+        "confirmed": False,
+        "report": {**report, "warnings": [asdict(each) for each in result.warnings]},
+    }
+
+
+def _differences(sidecar: Sidecar, work: Work) -> list[str]:
+    """What --explain-cache shows about an entry with another fingerprint: options, then nodes."""
+    components = sidecar.content.get("components")
+    stored = components if isinstance(components, dict) else {}
+    lines = []
+    old, new = dict(stored.get("options") or {}), dict(work.request.items if work.request else ())
+    for name in sorted(old.keys() | new.keys()):
+        if old.get(name) != new.get(name):
+            lines.append(f"option {name}: {old.get(name, '-')!r} in the entry, {new.get(name, '-')!r} now")
+    nodes = (stored.get("graph") or {}).get("nodes_fp") or {}
+    if nodes and work.digest.nodes:
+        now = work.digest.nodes
+        changes = [f"node {name}: only now" for name in now if name not in nodes]
+        changes += [f"node {name}: only in the entry" for name in nodes if name not in now]
+        changes += [f"node {name}: changed" for name in now if name in nodes and nodes[name] != now[name]]
+        lines += changes[:10]
+    return lines
+
+
+def _describe_foreign(result: ModelResult, loaded: LoadedModel) -> None:
+    """The report of an entry that came without one: what the source model says."""
+    result.front_end = loaded.front_end
+    result.inputs = [
+        {
+            "name": node.name,
+            "dtype": node.output_descs[0].dtype.serial,
+            "shape": list(node.output_descs[0].shape),
+            "format": node.output_descs[0].format.name,
+        }
+        for node in loaded.graph.inputs
+    ]
+    result.outputs = [
+        {
+            "name": f"{port.node.name}:{port.index}",
+            "dtype": port.desc.dtype.serial,
+            "shape": list(port.desc.shape),
+            "format": port.desc.format.name,
+        }
+        for port in loaded.graph.outputs
+    ]
+    names = ("feature_bytes", "reusable_bytes", "lower_bound_bytes", "weight_bytes", "variable_bytes", "variable_base")
+    result.memory = {**dict.fromkeys(names, 0), "streams": 1, "events": 0}
+    result.notes = ["memory sizes are not known: the cache entry has no report"]
+
+
+def _warning(code: str, message: str, error: OSError, kind: str) -> Diagnostic:
+    return Diagnostic(code, message, why=error.strerror or str(error), severity="warning", kind=kind)

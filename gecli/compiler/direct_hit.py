@@ -1,0 +1,204 @@
+"""Compiles whose request is known: the entry's own files are the outputs, nothing is parsed (cache.md 4.4, 11.3).
+
+Loads neither numpy, protobuf nor networkx.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from gecli.cache.candidate import Found
+from gecli.cache.layout import OM, RDCPKT, entry_path
+from gecli.cache.model_cache import CacheDir, find_request, model_rows_path, note_use, save_entry_rows
+from gecli.cache.request_digest import known_files, option_items, request_digest
+from gecli.cache.stat_index import StatIndex, StatRow, numbers_of, short_name, touch_as_witness, write_rows
+from gecli.compiler.cache_setup import CacheSetup
+from gecli.compiler.result import CacheUse, ModelResult, OutputFile
+
+if TYPE_CHECKING:
+    from gecli.cache.sidecar import Sidecar
+    from gecli.compiler.job import Job
+    from gecli.options.resolution import Options
+
+
+class Request(NamedTuple):
+    """A model with its options: the files read, and the digest."""
+
+    files: list[str]
+    digest: str
+    items: list[tuple[str, str]]
+
+
+def direct_hits(setup: CacheSetup, jobs: Sequence[Job], options: Options, stats: StatIndex) -> list[Found] | None:
+    """An entry for every job, by its request digest; None if any is missing, for the long way.
+
+    Several models of one session are taken only if none has variables, because they would share them.
+    """
+    if setup.cache.mode not in ("rw", "ro"):
+        return None
+    found = []
+    for position, job in enumerate(jobs):
+        request = request_of(setup.cache, job, options, stats)
+        entry = request and find_request(setup.cache, request.digest, setup.key_of(position), stats)
+        if not entry or (entry.has_rdcpkt and len(jobs) > 1 and not options.flag("no-session")):
+            return None
+        found.append(entry)
+    return found
+
+
+def request_of(
+    cache: CacheDir, job: Job, options: Options, stats: StatIndex, files: Sequence[str] | None = None
+) -> Request | None:
+    """The request of a job; None for a model from standard input or one that cannot be read.
+
+    Without `files` (the model, then its data) they are those of the last compile of an equal model.
+    """
+    if job.source == "-":
+        return None
+    try:
+        items = option_items(options, stats, job.stem, job.source)
+        if files is None:
+            files = known_files(model_rows_path(cache.path, job.source), job.source, stats)
+        return Request(list(files), request_digest(files, items, stats), items)
+    except OSError:
+        return None  # the loader says what is wrong with the file
+
+
+def deliver(cache: CacheDir, job: Job, found: Found, stats: StatIndex) -> tuple[OutputFile, OutputFile | None]:
+    """Make the entry's files the outputs: the rdcpkt first, then the OM, a stale rdcpkt goes last.
+
+    Raises OutputError, and OSError when the entry cannot be read.
+    """
+    from gecli.artifacts.publish import remove_file
+
+    rdcpkt = None
+    if found.has_rdcpkt:
+        rdcpkt = _place(cache, found, RDCPKT, job.rdcpkt_path, stats)
+    om = _place(cache, found, OM, job.om_path, stats)
+    if not found.has_rdcpkt and job.om_path != "-":
+        remove_file(job.rdcpkt_path)
+    return om, rdcpkt
+
+
+def deliver_direct(setup: CacheSetup, job: Job, found: Found, options: Options, stats: StatIndex) -> ModelResult:
+    """Deliver a direct hit and report it. Raises OutputError."""
+    result = hit_result(job, found, setup, options)
+    result.output, result.rdcpkt = deliver(setup.cache, job, found, stats)
+    finish_hit(setup.cache, found, stats)
+    if setup.explain:
+        result.cache.explanation = [f"{found.stem}: hit via {found.via} (the request is known)"]
+    return result
+
+
+def finish_hit(cache: CacheDir, found: Found, stats: StatIndex) -> None:
+    """Keep what was learned: use time and stat rows."""
+    note_use(cache, found)
+    save_entry_rows(cache, found.stem, stats)
+
+
+def hit_result(job: Job, found: Found, setup: CacheSetup, options: Options) -> ModelResult:
+    """The report of a hit, from the entry's sidecar."""
+    sidecar = found.sidecar
+    result = ModelResult(job.source, "", OutputFile(job.om_path, 0))
+    if sidecar is not None:
+        fill_from_sidecar(result, sidecar)
+    result.options = options.records()
+    result.session = options.text("session") or "default"
+    result.cache = CacheUse(
+        "hit",
+        found.key,
+        setup.key_origin,
+        found.stem,
+        via=found.via,
+        seconds_saved=sidecar.compile_seconds if sidecar is not None else None,
+    )
+    return result
+
+
+REPORT_MEMBERS = ("front_end", "inputs", "outputs", "variables", "memory", "node_count", "is_dynamic", "notes")
+
+
+def fill_from_sidecar(result: ModelResult, sidecar: Sidecar) -> None:
+    """Take over what the compile said about the model."""
+    for name in REPORT_MEMBERS:
+        value = sidecar.report.get(name)
+        if value is not None:
+            setattr(result, name, list(value) if isinstance(value, list) else value)
+    warnings = sidecar.report.get("warnings")
+    if warnings:
+        from gecli.errors import Diagnostic
+
+        result.warnings = [Diagnostic(**fields) for fields in warnings]
+    om, rdcpkt = sidecar.file_facts("om"), sidecar.file_facts("rdcpkt")
+    if om is not None:
+        result.output = OutputFile(result.output.path, *om)
+    if rdcpkt is not None:
+        path = os.path.splitext(result.output.path)[0] + RDCPKT
+        result.rdcpkt = OutputFile(path, *rdcpkt)
+
+
+def _place(cache: CacheDir, found: Found, suffix: str, target: str, stats: StatIndex) -> OutputFile:
+    """Copy one file of the entry to `target`, unless it stands there already; its time becomes now either way."""
+    source = entry_path(cache.path, found.stem, suffix)
+    facts = found.sidecar.file_facts(suffix[1:]) if found.sidecar is not None else None
+    size, digest = facts or (os.path.getsize(source), stats.sha256(source))
+    if target == "-":
+        _to_stdout(source)
+        return OutputFile(target, size, digest)
+    rows_path = output_rows_path(cache.path, target)
+    if not _is_in_place(target, size, digest, rows_path, stats):
+        from gecli.artifacts.publish import place_copy
+
+        place_copy(source, target)
+    remember_output(cache, target, digest)
+    return OutputFile(target, size, digest)
+
+
+def _is_in_place(target: str, size: int, digest: str, rows_path: str, stats: StatIndex) -> bool:
+    if os.path.islink(target):
+        return False
+    numbers = numbers_of(target)
+    if numbers is None or numbers[2] != size:
+        return False
+    stats.load(rows_path)
+    try:
+        if stats.sha256(target) != digest:
+            return False
+        os.utime(target)
+    except OSError:
+        return False  # replacing the file may still work
+    return True
+
+
+def output_rows_path(directory: str, target: str) -> str:
+    """The file of the stat index for an output path."""
+    return os.path.join(directory, ".gecli", "stat", f"o-{short_name(os.path.realpath(target))}")
+
+
+def remember_output(cache: CacheDir, target: str, digest: str) -> StatRow | None:
+    """Note that an output has this content, so that the next hit need not read it."""
+    import time
+
+    if not cache.may_write:
+        return None
+    real = os.path.realpath(target)
+    try:
+        numbers = touch_as_witness(real)
+    except OSError:
+        return None
+    if numbers is None:
+        return None
+    row = StatRow(real, numbers, digest, time.time_ns(), is_witness=True)
+    write_rows(output_rows_path(cache.path, target), [row])
+    return row
+
+
+def _to_stdout(source: str) -> None:
+    import shutil
+    import sys
+
+    with open(source, "rb") as stream:
+        shutil.copyfileobj(stream, sys.stdout.buffer)
+    sys.stdout.buffer.flush()
