@@ -16,7 +16,7 @@ from gecli.ops.numeric import Array, Step
 from gecli.ops.windows import Geometry, Pads, inner, tap_slices, window_view
 
 # A band of columns (or of output, for 1x1) of this size stays in the second level cache.
-BAND_BYTES = 2 << 20
+BAND_BYTES = 1 << 20
 # The same for the columns of a depthwise slab.
 SLAB_BYTES = 512 << 10
 
@@ -37,13 +37,13 @@ class Problem(NamedTuple):
 
 
 def private_scratch(nbytes: int) -> Array:
-    """Work memory of one node; the executor may lend shared memory instead (`op.scratch`)."""
+    """Work memory of one node; the executor may lend shared memory instead (`op.lend_scratch`)."""
     return np.empty(nbytes, np.uint8)
 
 
 def scratch_of(op: Any) -> Scratch:
     """The scratch source of an operator: `nbytes -> uint8 array` whose contents last only within one step."""
-    return getattr(op, "scratch", None) or private_scratch
+    return getattr(op, "lend_scratch", None) or private_scratch
 
 
 def floats(scratch: Scratch, *sizes: int) -> list[Array]:
