@@ -36,6 +36,7 @@ from gecli.passes.registry import pass_names
 from gecli.variables.var_match import VarMatch
 
 Progress = Callable[[str, str], None]
+Notify = Callable[[str], None]
 
 
 def compile_model(source: str | os.PathLike[str], output: str | os.PathLike[str], **options: str) -> ModelResult:
@@ -49,10 +50,13 @@ def compile_model(source: str | os.PathLike[str], output: str | os.PathLike[str]
     return compile_models([os.fspath(source)], resolve("compile", typed)).models[0]
 
 
-def compile_models(models: Sequence[str], options: Options, progress: Progress | None = None) -> CompileReport:
+def compile_models(
+    models: Sequence[str], options: Options, progress: Progress | None = None, notify: Notify | None = None
+) -> CompileReport:
     """Compile every model in one session (or one session each) and publish the results.
 
-    Nothing is written unless every model of the session compiled. Raises GecliError, and StoppedEarly.
+    Nothing is written unless every model of the session compiled. `notify` is told when another process is waited for.
+    Raises GecliError, and StoppedEarly.
     """
     jobs = jobs_of(models, options.text("output"))
     platform = platform_setting(options)
@@ -61,10 +65,10 @@ def compile_models(models: Sequence[str], options: Options, progress: Progress |
         results = [
             result
             for position, job in enumerate(jobs)
-            for result in _compile_session([job], options, progress, _part(setup, position))
+            for result in _compile_session([job], options, progress, _part(setup, position), notify)
         ]
     else:
-        results = _compile_session(jobs, options, progress, setup)
+        results = _compile_session(jobs, options, progress, setup, notify)
     return CompileReport(results, platform.soc)
 
 
@@ -76,7 +80,11 @@ def _part(setup: CacheSetup | CacheOff, position: int) -> CacheSetup | CacheOff:
 
 
 def _compile_session(
-    jobs: list[Job], options: Options, progress: Progress | None, setup: CacheSetup | CacheOff
+    jobs: list[Job],
+    options: Options,
+    progress: Progress | None,
+    setup: CacheSetup | CacheOff,
+    notify: Notify | None,
 ) -> list[ModelResult]:
     start = perf_counter()
     if isinstance(setup, CacheOff):
@@ -85,7 +93,7 @@ def _compile_session(
             result.notes += [setup.note] if setup.note else []
             result.cache = CacheUse("bypassed", reason=setup.reason) if setup.reason else CacheUse()
     else:
-        results = _compile_cached(jobs, options, progress, setup)
+        results = _compile_cached(jobs, options, progress, setup, notify)
     elapsed = (perf_counter() - start) * 1000
     for result in results:
         result.elapsed_ms = elapsed / len(results)
@@ -111,7 +119,7 @@ def _compile_together(
 
 
 def _compile_cached(
-    jobs: list[Job], options: Options, progress: Progress | None, setup: CacheSetup
+    jobs: list[Job], options: Options, progress: Progress | None, setup: CacheSetup, notify: Notify | None
 ) -> list[ModelResult]:
     """Take models from the cache, or compile and store them. Outputs appear when all models are ready."""
     stats = StatIndex(trusting=setup.cache.verify != "full")
@@ -136,8 +144,7 @@ def _compile_cached(
         return Compiled(result, member.compiled.record)
 
     session = new_session(options)
-    say = (lambda text: progress("cache", text)) if progress else None
-    compiler = CachedCompiler(setup, options, stats, compile_one, lambda: new_session(options).manager, say)
+    compiler = CachedCompiler(setup, options, stats, compile_one, lambda: new_session(options).manager, notify)
     works = [
         compiler.work_of(position, job, each, fingerprint(each, job, options, session))
         for position, (job, each) in enumerate(zip(jobs, loaded))

@@ -8,7 +8,14 @@ from typing import Any
 
 from gecli.artifacts.om_writer import OmImage, om_image
 from gecli.compiler.graph_compiler import CompiledGraph
-from gecli.ir.attributes import INPUT_IS_VAR, OUTPUT_IS_VAR
+from gecli.ir.attributes import (
+    DATA_INDEX,
+    INPUT_IS_VAR,
+    ORIGINAL_OP_NAMES,
+    OUTPUT_IS_VAR,
+    PARENT_NODE_INDEX,
+    VALUE,
+)
 from gecli.ir.graph import Graph
 from gecli.ir.op_desc import OpDesc, Port
 from gecli.ops.registry import find
@@ -26,6 +33,8 @@ MEMORY_HBM = 2
 TASK_VERSION = "gecli-sim-1"
 SO_NAME = "libgecli_sim.so"
 FRAMEWORK_NAMES = {"onnx": "Onnx", "json": "MindSpore", "tf": "TensorFlow"}
+# Attributes written beside those that the operator class declares (design: deterministic, lean files).
+WRITTEN_ATTRS = frozenset((VALUE, DATA_INDEX, PARENT_NODE_INDEX, ORIGINAL_OP_NAMES, INPUT_IS_VAR, OUTPUT_IS_VAR))
 # Nodes without a task: their data are there before the first task runs, or they only collect.
 NO_TASK_TYPES = frozenset(
     ("Data", "RefData", "Const", "Constant", "FileConstant", "ConstPlaceHolder", "Variable", "VariableV2", "NetOutput")
@@ -47,6 +56,7 @@ class ImageFacts:
 def model_image(compiled: CompiledGraph, manager: VarManager, facts: ImageFacts) -> OmImage:
     """The OM of a compiled graph; the same graph and facts give the same bytes."""
     graph, plan = compiled.graph, compiled.plan
+    _keep_written_attributes(plan.order)
     _mark_variable_operands(plan.order, plan, manager.logic_base)
     graphs = [_record(graph, plan, f"{facts.name}_0")]
     graphs[0].attrs = {
@@ -75,6 +85,16 @@ def _port_names(node: OpDesc) -> tuple[Sequence[str], Sequence[str]]:
     inputs = tuple(kind.input_name(slot) for slot in range(len(node.input_descs)))
     outputs = tuple(kind.output_name(index) for index in range(len(node.output_descs)))
     return inputs, outputs
+
+
+def _keep_written_attributes(nodes: Sequence[OpDesc]) -> None:
+    """Drop what passes noted on nodes for themselves: an OM holds what operators declare, and little else."""
+    for node in nodes:
+        kind = find(node.type)
+        if kind is not None and any(name not in kind.attributes and name not in WRITTEN_ATTRS for name in node.attrs):
+            node.attrs = {
+                name: value for name, value in node.attrs.items() if name in kind.attributes or name in WRITTEN_ATTRS
+            }
 
 
 def _mark_variable_operands(nodes: Sequence[OpDesc], plan: ModelPlan, base: int) -> None:

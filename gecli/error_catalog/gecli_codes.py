@@ -113,6 +113,12 @@ GECLI_CODES: dict[str, Entry] = {
         "The pass left the graph unchanged and reported why.",
         "The message names pass and node.",
     ),
+    "G2019": Entry(
+        COMPILE,
+        "a variable is stored with less precision",
+        "Every reader converts the variable to a narrower type, so the narrower value is what is stored.",
+        "Keep it as it is, or compile with --strict-variable-cast to store the full value.",
+    ),
     # gecli: reading artifacts
     "G3001": Entry(
         INPUT,

@@ -277,7 +277,7 @@ def _known_variables(graph: Graph, ctx: PassContext) -> Iterator[OpDesc]:
 
 def _loses_precision(variable: str, step: TransStep) -> Diagnostic:
     return Diagnostic(
-        "G2016",
+        "G2019",
         f"variable {variable!r} loses precision: it is stored as {step.dst.dtype.serial}"
         f" instead of {step.src.dtype.serial}",
         severity="warning",
