@@ -7,9 +7,12 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import BinaryIO
 
-from gecli.errors import OutputError
+TYPE_CHECKING = False  # not from typing: a cache hit would pay 7 ms for it
+if TYPE_CHECKING:
+    from typing import BinaryIO
+
+    from gecli.errors import OutputError
 
 FICLONE = 0x40049409  # linux/fs.h: share the blocks of another file
 COPY_BYTES = 1 << 20
@@ -166,6 +169,8 @@ def _reported(path: str, own: tuple[str, ...] = ()) -> Iterator[None]:
 
 def output_error(path: str, error: OSError) -> OutputError:
     """The diagnostic for a file that cannot be written."""
+    from gecli.errors import OutputError  # not above: a cache hit publishes without loading the diagnostics
+
     reason = error.strerror or str(error)
     if error.errno in NO_SPACE:
         return OutputError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 from gecli.cli.invocation import Invocation
@@ -33,7 +34,7 @@ def _compile(options: Options, models: list[str], console: Console) -> int:
 
     progress = _progress(console)
     try:
-        report = run(models, options, progress)
+        report = run(models, options, progress, console.say)
     except StoppedEarly as stopped:
         from gecli.ir.text import text
 
@@ -47,6 +48,10 @@ def _compile(options: Options, models: list[str], console: Console) -> int:
     _write_report(options, document)
     if console.json:
         console.document(document)
+    if any(result.cache.stored or result.cache.state == "hit" for result in report.models):
+        from gecli.cli.remember import remember_command
+
+        remember_command(sys.argv[1:], models, options, report, console)
     return 0
 
 
@@ -56,6 +61,8 @@ def _show(report: CompileReport, options: Options, console: Console) -> None:
     to_stdout = any(result.output.path == "-" for result in report.models)
     for result in report.models:
         console.report(result.warnings)
+        for line in result.cache.explanation:
+            console.say(f"cache: {line}")
         for line in _detail_lines(result):
             console.say(line, level=1)
         if console.quiet and not console.json:
