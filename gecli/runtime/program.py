@@ -53,17 +53,31 @@ class Program:
             step()
 
 
+class Scratch:
+    """Memory that one step after another may use; its contents last no longer than a step."""
+
+    def __init__(self) -> None:
+        self._buffer: Array = np.empty(0, np.uint8)
+
+    def lend(self, size_bytes: int) -> Array:
+        """At least `size_bytes` bytes, the same ones for every step that they suffice for."""
+        if self._buffer.size < size_bytes:
+            self._buffer = np.empty(size_bytes, np.uint8)
+        return self._buffer[:size_bytes]
+
+
 def bind_program(nodes: list[OpDesc], operands: dict[Port, Operand]) -> Program:
     """Bind every node, in id order, to the arrays of its operands."""
     instructions = []
+    scratch = Scratch()
     for node in nodes:
         if node.type in SILENT_TYPES or node.ref_variable is not None:
             continue
-        instructions += [Instruction(step, node) for step in _bind(node, operands)]
+        instructions += [Instruction(step, node) for step in _bind(node, operands, scratch)]
     return Program(instructions, operands)
 
 
-def _bind(node: OpDesc, operands: dict[Port, Operand]) -> list[Step]:
+def _bind(node: OpDesc, operands: dict[Port, Operand], scratch: Scratch) -> list[Step]:
     kind = find(node.type)
     assert kind is not None, f"{node.type} was checked at load"
     inputs = [None if port is None else operands[port] for port in node.inputs]
@@ -74,7 +88,7 @@ def _bind(node: OpDesc, operands: dict[Port, Operand]) -> list[Step]:
         step = _bind_view(_present(inputs[0], node), outputs[0])
         if step is not None:
             return step
-    return _bind_kernel(node, kind, inputs, outputs)
+    return _bind_kernel(node, kind, inputs, outputs, scratch)
 
 
 def _present(operand: Operand | None, node: OpDesc) -> Operand:
@@ -120,7 +134,9 @@ def _plain(have: Any, want: Any) -> bool:
     return have.format.is_origin and want.format.is_origin and nd in (int(have.format), int(want.format))
 
 
-def _bind_kernel(node: OpDesc, kind: OperatorType, inputs: list[Operand | None], outputs: list[Operand]) -> list[Step]:
+def _bind_kernel(
+    node: OpDesc, kind: OperatorType, inputs: list[Operand | None], outputs: list[Operand], scratch: Scratch
+) -> list[Step]:
     op = operator_of(node)
     assert op is not None
     before: list[Step] = []
@@ -136,6 +152,7 @@ def _bind_kernel(node: OpDesc, kind: OperatorType, inputs: list[Operand | None],
     op.constant_inputs = frozenset(
         slot for slot, operand in enumerate(inputs) if operand is not None and operand.is_constant
     )
+    op.lend_scratch = scratch.lend
     bound = op.bind(arrays, results) if hasattr(op, "bind") else None
     return [*before, bound if bound is not None else kernel_step(op.kernel, arrays, results, node), *after]
 
