@@ -44,6 +44,13 @@ class SameTransdataBreadthFusion(Pass):
     def run(self, graph: Graph, ctx: PassContext) -> Counter[str]:
         counts = Counter[str]()
         written = {node.ref_variable for node in graph.nodes_of("Variable", "VariableV2") if node.ref_variable}
+        # A hoisted TransData may stand beside another one; each round leaves at least one node less.
+        while found := self._round(graph, written, ctx):
+            counts += found
+        return counts
+
+    def _round(self, graph: Graph, written: set[str], ctx: PassContext) -> Counter[str]:
+        counts = Counter[str]()
         for head in graph.nodes():
             if graph.get(head.name) is not head:
                 continue
@@ -53,7 +60,7 @@ class SameTransdataBreadthFusion(Pass):
                         counts["paths_merged"] += _merge_alike(graph, head.out(index))
                     elif _may_hoist(head.out(index), paths, ctx.platform):
                         counts["transdata_removed"] += _hoist(graph, head.out(index), paths)
-        return counts
+        return +counts
 
 
 def _groups(graph: Graph, head: Port) -> list[list[TransPath]]:
@@ -128,8 +135,8 @@ def _hoist(graph: Graph, head: Port, paths: list[TransPath]) -> int:
         for use in readers[path.trans_data]:
             graph.disconnect(use.node, use.slot)
         graph.disconnect(path.trans_data, 0)
-        if path.casts:
-            graph.disconnect(path.casts[0], 0)
+        for cast in path.casts:
+            graph.disconnect(cast, 0)
     place = OpDesc("", "")
     place.rank = min(node.rank for path in paths for node in (*path.casts, path.trans_data))
     hoisted = OpDesc(kept.name, kept.type, attrs=dict(kept.attrs), output_descs=[target], input_descs=[source])

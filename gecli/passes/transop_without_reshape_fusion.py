@@ -37,12 +37,19 @@ class TransOpWithoutReshapeFusion(Pass):
         counts = Counter[str]()
         for each in graph.all_graphs():
             numbers = Counter[str]()
-            for node in each.nodes():
-                if each.get(node.name) is not node or node.type in TRANS_OPS:
-                    continue
-                for slot in range(len(node.inputs)):
-                    counts += self._fuse(each, Use(node, slot), numbers)
+            # A chain that loses its other readers may be fused in the next round.
+            while found := self._round(each, numbers):
+                counts += found
         return counts
+
+    def _round(self, graph: Graph, numbers: Counter[str]) -> Counter[str]:
+        counts = Counter[str]()
+        for node in graph.nodes():
+            if graph.get(node.name) is not node or node.type in TRANS_OPS:
+                continue
+            for slot in range(len(node.inputs)):
+                counts += self._fuse(graph, Use(node, slot), numbers)
+        return +counts
 
     def _fuse(self, graph: Graph, use: Use, numbers: Counter[str]) -> Counter[str]:
         chain = _chain_before(use)
@@ -115,7 +122,7 @@ def _connect_directly(graph: Graph, use: Use, chain: list[OpDesc]) -> Counter[st
     for node in chain:
         copy_in_control(graph, node, use.node)
     graph.replace_input(use.node, use.slot, source)
-    return Counter(nodes_removed=drop_unused(graph, reversed(chain)))
+    return Counter(chains_fused=1, nodes_removed=drop_unused(graph, reversed(chain)))
 
 
 def _replace_chain(graph: Graph, use: Use, chain: list[OpDesc], numbers: Counter[str]) -> Counter[str]:
@@ -141,7 +148,7 @@ def _replace_chain(graph: Graph, use: Use, chain: list[OpDesc], numbers: Counter
         move_in_control(graph, old, created[0])
         move_out_control(graph, old, created[-1])
     removed = drop_unused(graph, reversed(chain))
-    return Counter(nodes_removed=removed, nodes_created=len(created))
+    return Counter(chains_fused=1, nodes_removed=removed, nodes_created=len(created))
 
 
 def _planned(start: TensorDesc, end: TensorDesc) -> list[TensorDesc] | None:

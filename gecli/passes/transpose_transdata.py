@@ -31,8 +31,7 @@ class TransposeTransData(Pass):
         counts = Counter[str]()
         for each in graph.all_graphs():
             for node in each.nodes_of("TransData"):
-                transpose = _foldable_transpose(node)
-                if transpose is not None:
+                while (transpose := _foldable_transpose(node)) is not None:
                     _fold(each, transpose, node)
                     counts["pairs_folded"] += 1
         return counts

@@ -28,7 +28,9 @@ def test_a_convolution_names_the_layout_of_its_input_filter_and_output() -> None
 
 def test_nhwc_goes_with_hwcn_filters() -> None:
     attrs = ATTRS.replace("NCHW", "NHWC")
-    found = layouts(f"%w = Variable() : f32[1,1,8,4] ND\n %y = Conv2D(%x, %w) {{{attrs}}} : f32[1,3,8,4] ND\n return %y")
+    found = layouts(
+        f"%w = Variable() : f32[1,1,8,4] ND\n %y = Conv2D(%x, %w) {{{attrs}}} : f32[1,3,8,4] ND\n return %y"
+    )
     assert (found["x"], found["w"]) == ("NHWC", "HWCN")
 
 

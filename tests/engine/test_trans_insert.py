@@ -141,14 +141,16 @@ def differing() -> Graph:
 def test_one_counter_numbers_all_nodes_along_each_edge() -> None:
     graph = differing()
     assert insert_trans_nodes(graph, B1) == {"Cast": 2, "TransData": 2}
-    attrs = "dst_subformat=0, groups=1"
+    there = "{dst_format=NC1HWC0, dst_subformat=0, groups=1, src_format=NCHW, src_subformat=0}"
+    back = "{dst_format=NCHW, dst_subformat=0, groups=1, src_format=NC1HWC0, src_subformat=0}"
+    blocked = "f16[1,2,2,2,16] NC1HWC0 origin [1,20,2,2] NCHW"
     assert text(graph) == dedent(f"""\
         graph g(%x : f32[1,20,2,2] NCHW) {{
           %a = Relu(%x) : f32[1,20,2,2] NCHW
           %trans_Cast_0 = Cast(%x) {{dst_type=1}} : f16[1,20,2,2] NCHW
-          %trans_TransData_1 = TransData(%trans_Cast_0) {{dst_format=NC1HWC0, {attrs}, src_format=NCHW, src_subformat=0}} : f16[1,2,2,2,16] NC1HWC0 origin [1,20,2,2] NCHW
-          %b = Relu(%trans_TransData_1) : f16[1,2,2,2,16] NC1HWC0 origin [1,20,2,2] NCHW
-          %trans_TransData_2 = TransData(%b) {{dst_format=NCHW, {attrs}, src_format=NC1HWC0, src_subformat=0}} : f16[1,20,2,2] NCHW
+          %trans_TransData_1 = TransData(%trans_Cast_0) {there} : {blocked}
+          %b = Relu(%trans_TransData_1) : {blocked}
+          %trans_TransData_2 = TransData(%b) {back} : f16[1,20,2,2] NCHW
           %trans_Cast_3 = Cast(%trans_TransData_2) {{dst_type=0}} : f32[1,20,2,2] NCHW
           return %a, %trans_Cast_3
         }}

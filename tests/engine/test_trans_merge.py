@@ -72,23 +72,21 @@ def test_the_first_of_a_pair_stays_for_its_other_readers() -> None:
 
 
 def test_transposes_that_are_not_inverse_stay() -> None:
-    graph = pair(
-        "TransposeD({}) {{perm=[0, 1, 3, 2]}}", "f16[1,20,2,2] NCHW", "TransposeD({}) {{perm=[0, 1, 2, 3]}}"
-    )
+    graph = pair("TransposeD({}) {{perm=[0, 1, 3, 2]}}", "f16[1,20,2,2] NCHW", "TransposeD({}) {{perm=[0, 1, 2, 3]}}")
     assert merge_inverse_pairs(graph) == 0
 
 
 def test_nested_pairs_go_from_the_inside() -> None:
-    graph = parse(f"""
-        graph g(%x : f16[1,20,2,2] NCHW) {{
+    graph = parse("""
+        graph g(%x : f16[1,20,2,2] NCHW) {
           %s = Relu(%x) : f16[1,20,2,2] NCHW
-          %a = Cast(%s) {{dst_type=0}} : f32[1,20,2,2] NCHW
-          %b = TransposeD(%a) {{perm=[0, 2, 3, 1]}} : f32[1,2,2,20] NHWC
-          %c = TransposeD(%b) {{perm=[0, 3, 1, 2]}} : f32[1,20,2,2] NCHW
-          %d = Cast(%c) {{dst_type=1}} : f16[1,20,2,2] NCHW
+          %a = Cast(%s) {dst_type=0} : f32[1,20,2,2] NCHW
+          %b = TransposeD(%a) {perm=[0, 2, 3, 1]} : f32[1,2,2,20] NHWC
+          %c = TransposeD(%b) {perm=[0, 3, 1, 2]} : f32[1,20,2,2] NCHW
+          %d = Cast(%c) {dst_type=1} : f16[1,20,2,2] NCHW
           %y = Relu(%d) : f16[1,20,2,2] NCHW
           return %y
-        }}
+        }
     """)
     assert merge_inverse_pairs(graph) == 2
     assert "Cast" not in text(graph) and "TransposeD" not in text(graph)

@@ -29,11 +29,7 @@ def training_step(x: str = "f16[1,64,28,28]", w: str = "f16[3,3,64,128]", optimi
     c, n = w[:-1].split(",")[2:]
     dtype = w[:3]
     hyper = "%lr, %dw16, %mu" if optimizer == "ApplyMomentum" else "%lr, %dw16"
-    grad = (
-        f"%dw16 = Cast(%dw) {{dst_type=1}} : {w} HWCN"
-        if dtype == "f16"
-        else f"%dw16 = Identity(%dw) : {w} HWCN"
-    )
+    grad = f"%dw16 = Cast(%dw) {{dst_type=1}} : {w} HWCN" if dtype == "f16" else f"%dw16 = Identity(%dw) : {w} HWCN"
     return f"""
         graph g(%x : {x} NCHW) {{
           %W = Variable() : {w} HWCN
@@ -158,7 +154,9 @@ def test_a_second_selection_changes_nothing() -> None:
 
 
 def test_the_origin_policy_inserts_casts_only() -> None:
-    graph = selected(training_step("f32[1,64,28,28]", "f32[3,3,64,128]"), context(format_policy="origin", precision="force_fp16"))
+    graph = selected(
+        training_step("f32[1,64,28,28]", "f32[3,3,64,128]"), context(format_policy="origin", precision="force_fp16")
+    )
     assert {node.type for node in graph.nodes() if node.name.startswith("trans_")} == {"Cast"}
 
 
@@ -200,9 +198,10 @@ ODD = "f16[1,20,8,8] NCHW"
         ("%y = ConcatD(%conv, %conv) {concat_dim=1} : f16[1,64,8,8] NCHW", "NC1HWC0"),
         ("%y = ConcatD(%conv, %conv) {concat_dim=-2} : f16[1,32,16,8] NCHW", "NC1HWC0"),
         ("%y = SplitD(%conv) {split_dim=1, num_split=2} : f16[1,16,8,8] NCHW, f16[1,16,8,8] NCHW", "NC1HWC0"),
-        ("%y = SplitD(%conv) {split_dim=1, num_split=4} : f16[1,8,8,8] NCHW, f16[1,8,8,8] NCHW, f16[1,8,8,8] NCHW, f16[1,8,8,8] NCHW", "NCHW"),
+        ("%y = SplitD(%conv) {split_dim=1, num_split=4} : " + ", ".join(["f16[1,8,8,8] NCHW"] * 4), "NCHW"),
         ("%y = Reshape(%conv) : f16[32,64] ND", "ND"),
-        ("%y = MaxPool(%conv) {ksize=[1, 1, 2, 2], strides=[1, 1, 2, 2], padding=\"VALID\", data_format=\"NCHW\"} : f16[1,32,4,4] NCHW", "NC1HWC0"),
+        ("%y = MaxPool(%conv) {ksize=[1, 1, 2, 2], strides=[1, 1, 2, 2], padding=\"VALID\", data_format=\"NCHW\"}"
+         " : f16[1,32,4,4] NCHW", "NC1HWC0"),
         ("%y = SomeForeignOp(%conv) : f16[1,32,8,8] NCHW", "NCHW"),
     ],
 )  # fmt: skip
@@ -242,7 +241,10 @@ def test_a_low_rank_operand_is_expanded_before_it_is_blocked() -> None:
 
 
 def test_a_weight_that_one_reader_wants_plain_stays_plain_for_all_others() -> None:
-    source = region("%r = Relu(%w) : f16[32,32,1,1] NCHW\n %q = ReduceSumD(%w) {axes=[0]} : f16[32,1,1] ND\n %y = Relu(%conv) : " + MAP)
+    source = region(
+        "%r = Relu(%w) : f16[32,32,1,1] NCHW\n %q = ReduceSumD(%w) {axes=[0]} : f16[32,1,1] ND\n %y = Relu(%conv) : "
+        + MAP
+    )
     assert formats(source.replace("return %y", "return %y, %r, %q"))["r"] == "NCHW"
 
 
@@ -290,7 +292,9 @@ def test_integer_convolutions_block_by_the_width_of_each_operand() -> None:
 
 def test_a_type_outside_the_table_is_reported_once() -> None:
     ctx = context()
-    selected(region("%z = SomeForeignOp(%conv) : f16[1,32,8,8] NCHW\n %y = SomeForeignOp(%z) : f16[1,32,8,8] NCHW"), ctx)
+    selected(
+        region("%z = SomeForeignOp(%conv) : f16[1,32,8,8] NCHW\n %y = SomeForeignOp(%z) : f16[1,32,8,8] NCHW"), ctx
+    )
     assert [record["text"] for record in ctx.records if record["event"] == "note"] == [
         "SomeForeignOp is not in the kernel table: it runs in origin formats"
     ]
