@@ -244,8 +244,9 @@ def tensor_json(weight: Weight, directory: str | None = None) -> dict[str, Json]
         values = weight.numpy()
         if desc.dtype.is_float:
             values = values.astype("float64")
-        document["data"] = _numbers(values.tolist())
-        return document
+        if not (values != values).any():  # NaN: text keeps neither its sign nor its payload
+            document["data"] = _numbers(values.tolist())
+            return document
     document["base64"] = base64.b64encode(b"".join(weight.chunks())).decode("ascii")
     return document
 

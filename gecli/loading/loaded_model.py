@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from gecli.errors import Diagnostic
 
 if TYPE_CHECKING:
     from gecli.ir.graph import Graph
+    from gecli.ir.op_desc import Port
     from gecli.loading.shape_binding import InputRow
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
-    """A graph in memory with its source: `files` are all files read, the model first (depfile, digest)."""
+    """A graph in memory with its source: `files` are all files read, the model first (depfile, digest).
+
+    `tensors` says where the source's tensors are, if it names them.
+    """
 
     graph: Graph
     front_end: str
@@ -24,6 +29,7 @@ class LoadedModel:
     warnings: tuple[Diagnostic, ...] = ()
     producer: str = ""
     structure_only: bool = False
+    tensors: Mapping[str, Port] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

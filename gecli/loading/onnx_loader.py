@@ -14,7 +14,7 @@ from gecli.ir.tensor_desc import UNKNOWN_RANK, TensorDesc
 from gecli.loading.inference import Inference
 from gecli.loading.input_shapes import InputShapes
 from gecli.loading.loaded_model import LoadedModel, LoadOptions
-from gecli.loading.onnx_builder import GraphBuilder, build_body
+from gecli.loading.onnx_builder import GraphBuilder, Scope, build_body
 from gecli.loading.onnx_nodes import Message, OnnxModel, check_supported
 from gecli.loading.shape_binding import Binding, ModelInput, bind_input_shapes
 from gecli.wire.onnx import parse_onnx, parse_onnx_file
@@ -41,7 +41,7 @@ def load_onnx(
     if not options.allow_unsupported:
         check_supported(model)
     with collector_paused():
-        graph, binding, _inputs = _build(model, shapes or InputShapes())
+        graph, binding, tensors = _build(model, shapes or InputShapes())
     return LoadedModel(
         graph,
         "onnx",
@@ -50,6 +50,7 @@ def load_onnx(
         tuple(binding.rows),
         (*model.warnings, *binding.warnings),
         producer=f"{message.producer_name} {message.producer_version}".strip(),
+        tensors=tensors,
     )
 
 
@@ -86,7 +87,7 @@ def _check_outline(model: OnnxModel) -> None:
             raise model.fault("E13005", f"the ONNX model has {what}, which gecli does not import")
 
 
-def _build(model: OnnxModel, shapes: InputShapes) -> tuple[Graph, Binding, list[ModelInput]]:
+def _build(model: OnnxModel, shapes: InputShapes) -> tuple[Graph, Binding, Scope]:
     message = model.message.graph
     constants = {tensor.name for tensor in message.initializer}
     inputs = [_model_input(model, value) for value in message.input if value.name not in constants]
@@ -101,7 +102,7 @@ def _build(model: OnnxModel, shapes: InputShapes) -> tuple[Graph, Binding, list[
     for position, each in enumerate(inputs):
         builder.add_input(each.name, binding.desc(position), position)
     build_body(builder, message, model.opsets)
-    return graph, binding, inputs
+    return graph, binding, builder.scope
 
 
 def _model_input(model: OnnxModel, value: Message) -> ModelInput:

@@ -146,7 +146,7 @@ def test_a_closed_stdout_ends_without_a_traceback(tmp_path: Path) -> None:
 STOPPED = """
 import sys, time, types
 publish = types.ModuleType("gecli.artifacts.publish")
-publish.cleanup = lambda: print("cleaned", flush=True)
+publish.remove_temporaries = lambda: print("cleaned", flush=True)
 sys.modules["gecli.artifacts.publish"] = publish
 import gecli.cli.root
 def dispatch(scan, console):

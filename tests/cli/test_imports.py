@@ -12,13 +12,13 @@ import gecli
 
 HEAVY = ["numpy", "networkx", "google", "rich", "ml_dtypes", "filelock", "click", "dataclasses", "inspect", "difflib"]
 LIGHT = {
-    "gecli", "gecli.__main__", "gecli.cli", "gecli.cli.app", "gecli.cli.console", "gecli.cli.help", "gecli.options",
+    "gecli", "gecli.version", "gecli.__main__", "gecli.cli", "gecli.cli.app", "gecli.cli.console", "gecli.cli.help", "gecli.options",
     "gecli.options.argv", "gecli.options.option", "gecli.options.global_table", "gecli.options.compile_table",
     "gecli.options.spelling", "gecli.options.table",
 }  # fmt: skip
 CATALOGUE = {f"gecli.error_catalog{name}" for name in ("", ".entry", ".ge_codes", ".gecli_codes")}
 ALLOWED = {
-    "--version": {"gecli", "gecli.__main__"},
+    "--version": {"gecli", "gecli.__main__", "gecli.version"},
     "--help": LIGHT | CATALOGUE,
     "compile --help": LIGHT | {"gecli.options.recorded_table", "gecli.cli.fast_hit"},
     "run --help": LIGHT | {"gecli.options.run_table"},

@@ -407,7 +407,7 @@ def test_a_file_outside_is_read_only_when_allowed(tmp_path: Path) -> None:
 def same(first: Graph, second: Graph) -> None:
     assert text(first) == text(second)
     assert first.output_names == second.output_names
-    assert first.attrs == second.attrs
+    assert repr(sorted(first.attrs.items())) == repr(sorted(second.attrs.items()))
     for one, other in zip(first.all_nodes(), second.all_nodes(), strict=True):
         assert one.input_descs == other.input_descs, one.name
         assert one.output_descs == other.output_descs, one.name
@@ -420,7 +420,7 @@ def same(first: Graph, second: Graph) -> None:
                 assert value.sha256() == other.attrs[key].sha256()
                 assert value.desc == other.attrs[key].desc
             else:
-                np.testing.assert_equal(value, other.attrs[key])
+                assert repr(value) == repr(other.attrs[key])  # equal to the last bit, NaN included
 
 
 def round_trip(graph: Graph, directory: Path) -> Graph:
