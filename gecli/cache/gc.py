@@ -1,0 +1,265 @@
+"""Garbage collection of a cache directory (cache.md 12.3).
+
+`select` decides from a survey, `collect` acts on the decision. A dry run stops between the two, so it shows what the
+real run does.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from gecli.cache.layout import inflight_dir, is_alive
+from gecli.cache.lock import KeyLock, LockTimeout, LockUnavailable, inflight_records, lock_path
+from gecli.cache.model_cache import forget_entry_hints
+from gecli.cache.recovery import files_of, recover, remove_records
+from gecli.cache.sidecar import last_used_ns
+from gecli.cache.stat_index import StatIndex
+from gecli.cache.store import file_mode
+from gecli.cache.survey import BROKEN, EntryRow, LooseFile, Survey
+
+HINT_AGE_S = 30 * 86400.0  # rows and memos not rewritten for so long serve nobody
+LOCK_AGE_S = 86400.0
+CLASS_FLAGS = ("tmp", "broken", "orphans", "unreferenced_weights")
+
+
+@dataclass(frozen=True, slots=True)
+class GcPolicy:
+    """What to remove. Ages are seconds, sizes bytes.
+
+    `only` limits a run to classes of garbage (tmp, broken, orphans, unreferenced_weights); `states` adds entries in
+    those states.
+    """
+
+    max_age_s: float | None = None
+    max_size_bytes: int | None = None
+    keep_last: int | None = None
+    states: frozenset[str] = frozenset()
+    everything: bool = False
+    only: frozenset[str] = frozenset()
+    locks: bool = False
+    grace_s: float = 3600.0
+    free_bytes: int | None = None
+    protect_last: bool = False
+
+    def removes(self, garbage: str) -> bool:
+        return not self.only or garbage in self.only
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """One thing to do: `verb` is adopt, rebuild or remove; `why` a policy or a state."""
+
+    verb: str
+    why: str
+    key: str
+    stem: str = ""
+    path: str = ""
+    size_bytes: int = 0
+    used_s: float = 0.0
+
+    @property
+    def what(self) -> str:
+        return self.stem or os.path.basename(self.path) or self.key
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What was done; `busy` are keys that were left alone because somebody holds their lock."""
+
+    done: list[Action] = field(default_factory=list)
+    spared: list[Action] = field(default_factory=list)
+    busy: list[str] = field(default_factory=list)
+
+    @property
+    def freed_bytes(self) -> int:
+        return sum(action.size_bytes for action in self.done if action.verb == "remove")
+
+
+def select(found: Survey, policy: GcPolicy, now: float) -> list[Action]:
+    """Everything that the policy asks for, in the order in which it is done. Changes nothing."""
+    actions: list[Action] = []
+    if policy.removes("orphans"):
+        actions += [Action("rebuild", "index-corrupt", key) for key in found.broken_indexes]
+        actions += [Action("adopt", "orphan", row.key, row.stem) for row in found.rows if row.adopts]
+    removals = [*_loose_garbage(found, policy, now), *_entries(found, policy, now)]
+    free = [each for each in actions + removals if each.key not in found.busy_keys]
+    return list(_until(free, policy.free_bytes))
+
+
+def collect(
+    found: Survey,
+    actions: list[Action],
+    *,
+    wait_s: float = 0.0,
+    shared: bool = False,
+    on_busy: Callable[[str], None] | None = None,
+) -> Outcome:
+    """Do what was selected, entries under the lock of their key. Raises OSError when a file cannot be removed."""
+    outcome = Outcome(busy=sorted(found.busy_keys))
+    for action in (each for each in actions if not each.key):
+        _unlink(action.path)
+        outcome.done.append(action)
+    for key in sorted({each.key for each in actions if each.key}):
+        own = [each for each in actions if each.key == key]
+        if own[0].why == "lock":
+            _remove_lock(found.directory, own[0], outcome)
+            continue
+        try:
+            with KeyLock(found.directory, key, timeout_s=wait_s, shared=shared):
+                _collect_key(found.directory, key, own, outcome, file_mode(shared))
+        except (LockTimeout, LockUnavailable):
+            outcome.busy.append(key)
+            if on_busy:
+                on_busy(key)
+    order = {id(action): position for position, action in enumerate(actions)}
+    outcome.done.sort(key=lambda action: order[id(action)])
+    return outcome
+
+
+def _collect_key(directory: str, key: str, actions: list[Action], outcome: Outcome, mode: int) -> None:
+    if any(each.verb in ("adopt", "rebuild") for each in actions):
+        recover(directory, key, StatIndex(), mode)
+    for action in actions:
+        if action.verb != "remove":
+            outcome.done.append(action)
+        elif action.path:
+            _unlink(action.path)
+            outcome.done.append(action)
+        elif (last_used_ns(directory, action.stem) or 0) / 1e9 > action.used_s:
+            outcome.spared.append(action)  # somebody used it since the survey
+        else:
+            _remove_entry(directory, key, action.stem, mode)
+            outcome.done.append(action)
+
+
+def _remove_entry(directory: str, key: str, stem: str, mode: int) -> None:
+    """First the index, then the files: a crash in between leaves files that no reader looks at."""
+    remove_records(directory, key, [stem], mode)
+    for path in files_of(directory, stem):
+        _unlink(path)
+    forget_entry_hints(directory, stem)
+
+
+def _loose_garbage(found: Survey, policy: GcPolicy, now: float) -> Iterator[Action]:
+    records = inflight_records(found.directory)
+    for each in found.loose:
+        age = now - each.changed_s
+        if each.kind == "tmp" and policy.removes("tmp") and age > policy.grace_s and not _is_written(each):
+            yield _removal(each, "tmp")
+        elif each.kind == "hint" and policy.removes("tmp") and age > HINT_AGE_S:
+            yield _removal(each, "hint")
+        elif each.kind == "orphan" and policy.removes("orphans") and age > policy.grace_s:
+            if each.key not in found.broken_indexes:  # the rebuilt index may name it
+                yield _removal(each, "orphan")
+        elif each.kind == "lock" and policy.locks and _is_idle_lock(found, each, records, now):
+            yield Action("remove", "lock", each.key, path=each.path)
+    if policy.removes("tmp"):
+        for record in records:
+            since = record.get("since")
+            age = now - since if isinstance(since, int | float) else 0.0
+            if age > policy.grace_s and not is_alive(str(record.get("host")), record.get("pid")):
+                yield Action("remove", "tmp", "", path=os.path.join(inflight_dir(found.directory), record["file"]))
+
+
+def _removal(each: LooseFile, why: str) -> Action:
+    return Action("remove", why, each.key, path=each.path, size_bytes=each.size_bytes)
+
+
+def _is_written(each: LooseFile) -> bool:
+    """Whether the process that made a temporary file still runs."""
+    pid = os.path.basename(each.path).rsplit(".", 2)[1]
+    return is_alive(os.uname().nodename, int(pid))
+
+
+def _is_idle_lock(found: Survey, each: LooseFile, records: list[dict[str, object]], now: float) -> bool:
+    """A lock that nothing belongs to. Off by default: who waits on the old file would not exclude anybody."""
+    in_use = any(row.key == each.key for row in found.rows) or any(record.get("key") == each.key for record in records)
+    has_index = os.path.exists(os.path.join(found.directory, f"{each.key}.idx"))
+    return not in_use and not has_index and now - each.changed_s > LOCK_AGE_S
+
+
+def _remove_lock(directory: str, action: Action, outcome: Outcome) -> None:
+    try:
+        with KeyLock(directory, action.key, timeout_s=0):
+            _unlink(lock_path(directory, action.key))
+    except (LockTimeout, LockUnavailable):
+        outcome.busy.append(action.key)
+        return
+    outcome.done.append(action)
+
+
+def _entries(found: Survey, policy: GcPolicy, now: float) -> list[Action]:
+    """Entries to remove: broken ones, states, age, number, size; each for the first reason that applies."""
+    chosen: dict[tuple[str, str], Action] = {}
+
+    def choose(row: EntryRow, why: str) -> None:
+        action = Action("remove", why, row.key, row.stem, size_bytes=row.size_bytes, used_s=row.used_s)
+        chosen.setdefault((row.key, row.stem), action)
+
+    protected = _protected(found.rows, policy)
+    for row in found.rows:
+        if row.state in BROKEN and policy.removes("broken"):
+            choose(row, row.state)
+    for row in found.rows:
+        for state in sorted(policy.states.intersection(row.problems)):
+            choose(row, state)
+        if policy.everything:
+            choose(row, "all")
+    for row in found.rows:
+        if policy.max_age_s is not None and now - row.used_s > policy.max_age_s and id(row) not in protected:
+            choose(row, "max-age")
+    if policy.keep_last is not None:
+        for row in _beyond_last(found.rows, policy.keep_last):
+            choose(row, "keep-last")
+    if policy.max_size_bytes is not None:
+        for row in _beyond_size(found, policy.max_size_bytes, chosen, protected):
+            choose(row, "max-size")
+    return list(chosen.values())
+
+
+def _protected(rows: list[EntryRow], policy: GcPolicy) -> set[int]:
+    if not policy.protect_last or policy.keep_last is None:
+        return set()
+    beyond = {id(row) for row in _beyond_last(rows, policy.keep_last)}
+    return {id(row) for row in rows if id(row) not in beyond}
+
+
+def _beyond_last(rows: list[EntryRow], count: int) -> list[EntryRow]:
+    """Per key all but the `count` most recently created."""
+    beyond = []
+    for key in dict.fromkeys(row.key for row in rows):
+        own = sorted((row for row in rows if row.key == key), key=lambda row: (-row.created_s, row.stem))
+        beyond += own[count:]
+    return beyond
+
+
+def _beyond_size(
+    found: Survey, limit: int, chosen: dict[tuple[str, str], Action], protected: set[int]
+) -> Iterator[EntryRow]:
+    """The least recently used entries until the rest is small enough."""
+    kept = [row for row in found.rows if (row.key, row.stem) not in chosen]
+    total = sum(row.size_bytes for row in kept)
+    for row in sorted(kept, key=lambda row: (row.used_s, row.stem)):
+        if total <= limit:
+            return
+        if id(row) not in protected:
+            total -= row.size_bytes
+            yield row
+
+
+def _until(actions: list[Action], wanted: int | None) -> Iterator[Action]:
+    freed = 0
+    for action in actions:
+        if wanted is not None and freed >= wanted:
+            return
+        freed += action.size_bytes
+        yield action
+
+
+def _unlink(path: str) -> None:
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        return

@@ -1,0 +1,278 @@
+"""What is in a cache directory: one row an entry with its state, and the files that belong to none (cache.md 12.1).
+
+Fast checks only; nothing is written, and no file is read in full.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+
+from gecli.cache.candidate import damaged_file, looks_like_om, missing_file
+from gecli.cache.graph_key import is_graph_key
+from gecli.cache.index import SUFFIX, IndexContent, IndexRecord, UnreadableIndex, read_index
+from gecli.cache.layout import FILE_PATTERN, OM, PRIVATE, SIDECAR, entry_path, stat_dir
+from gecli.cache.lock import is_busy
+from gecli.cache.recovery import adoptable, files_of
+from gecli.cache.sidecar import InvalidSidecar, Sidecar, last_used_ns, read_sidecar
+from gecli.cache.stat_index import StatIndex
+from gecli.version import __version__
+
+# The worst first: an entry shows the first of its problems in this order.
+STATES = (
+    "index-corrupt", "bad-path", "om-missing", "om-corrupt", "rdcpkt-missing", "rdcpkt-corrupt", "sidecar-invalid",
+    "weights-missing", "weights-corrupt", "duplicate-files", "orphan", "shadowed", "superseded", "stale-toolchain",
+    "unconfirmed", "recovered", "foreign", "legacy", "busy", "ok",
+)  # fmt: skip
+BROKEN = frozenset(STATES[: STATES.index("orphan")]) - {"index-corrupt", "duplicate-files"}
+TEMPORARY = re.compile(r"\..+\.tmp\.\d+\.[0-9a-f]+")
+
+
+@dataclass(frozen=True, slots=True)
+class EntryRow:
+    """One entry. Times are seconds since the epoch; `adopts` marks a complete entry that the index does not name."""
+
+    key: str
+    stem: str
+    created_s: float
+    used_s: float
+    size_bytes: int
+    problems: tuple[str, ...]
+    before_count: int = 0
+    after_count: int = 0
+    fingerprint: str = ""
+    made_by: str = "ge"
+    adopts: bool = False
+    layer: str = "graph"
+    weights_bytes: int = 0
+
+    @property
+    def state(self) -> str:
+        """The worst problem, or `ok`."""
+        return min(self.problems, key=STATES.index, default="ok")
+
+
+@dataclass(frozen=True, slots=True)
+class LooseFile:
+    """A file without an entry. `kind`: orphan, tmp, hint, lock, unknown."""
+
+    path: str
+    kind: str
+    size_bytes: int
+    changed_s: float
+    key: str = ""
+
+
+@dataclass(slots=True)
+class Survey:
+    """The directory at one moment; keys whose lock is held, and keys whose index cannot be read."""
+
+    directory: str
+    rows: list[EntryRow] = field(default_factory=list)
+    loose: list[LooseFile] = field(default_factory=list)
+    busy_keys: set[str] = field(default_factory=set)
+    broken_indexes: list[str] = field(default_factory=list)
+
+    @property
+    def total_bytes(self) -> int:
+        return sum(row.size_bytes for row in self.rows)
+
+
+def survey(directory: str, key_glob: str | None = None) -> Survey:
+    """Look at every entry of the keys that fit. Raises OSError when the directory cannot be listed."""
+    names = set(os.listdir(directory))
+    found = Survey(directory)
+    owned: set[str] = set()
+    for key in _keys(names):
+        content = _content(directory, key, found)
+        owned |= _names_of(content)
+        if not _selected(key, key_glob):
+            continue
+        if is_busy(directory, key):
+            found.busy_keys.add(key)
+        rows = _rows(directory, key, content, names)
+        found.rows += _with_superseded(rows)
+        owned |= {os.path.basename(path) for row in rows for path in files_of(directory, row.stem)}
+    found.loose = [
+        each for name in sorted(names - owned) if (each := _loose(directory, name, names, key_glob)) is not None
+    ]
+    found.loose += _hints(directory)
+    return found
+
+
+def _keys(names: Iterable[str]) -> list[str]:
+    """Keys with an index, then legacy keys: a bare .om whose name is no entry of another key."""
+    indexed = {name.removesuffix(SUFFIX) for name in names if name.endswith(SUFFIX)}
+    owners = _owners(names)
+    legacy = {
+        stem
+        for stem in (name.removesuffix(OM) for name in names if name.endswith(OM))
+        if owner_of(f"{stem}{OM}", owners) is None
+    }
+    waiting = {owner for name in names if (owner := owner_of(name, owners)) is not None}
+    return sorted(key for key in indexed | legacy | waiting if is_graph_key(key))
+
+
+def _owners(names: Iterable[str]) -> set[str]:
+    """Names that are keys for certain: they have an index, a lock, or an entry with a sidecar."""
+    owners = {name.rpartition(".")[0] for name in names if name.endswith((SUFFIX, ".lock"))}
+    sidecars = (re.match(FILE_PATTERN, name, re.ASCII) for name in names if name.endswith(SIDECAR))
+    return owners | {found["key"] for found in sidecars if found}
+
+
+def owner_of(name: str, owners: set[str]) -> str | None:
+    """The key that an entry's file belongs to by its name: the longest that fits."""
+    if re.match(FILE_PATTERN, name, re.ASCII) is None:
+        return None
+    stem = re.sub(r"\.(om|rdcpkt|gecli\.json)$", "", name)
+    fitting = [key for key in owners if re.fullmatch(rf"{re.escape(key)}_\d{{8}}_?\d{{6}}(?:_\d+)?", stem, re.ASCII)]
+    return max(fitting, key=len, default=None)
+
+
+def _content(directory: str, key: str, found: Survey) -> IndexContent | None:
+    try:
+        return read_index(directory, key)
+    except (UnreadableIndex, OSError):
+        found.broken_indexes.append(key)
+        return IndexContent([], [], {})
+
+
+def _rows(directory: str, key: str, content: IndexContent | None, names: set[str]) -> list[EntryRow]:
+    records = [record for record in content.records if record.graph_key == key] if content else []
+    seen: set[str] = set()
+    rows = []
+    for record in records:
+        row = _row(directory, key, record)
+        if record.om_name in seen:
+            row = replace(row, problems=(*row.problems, "duplicate-files"))
+        seen.add(record.om_name)
+        rows.append(row)
+    for record in adoptable(directory, key, content, StatIndex(), hashed=False):
+        rows.append(replace(_row(directory, key, record), adopts=True, problems=("orphan",)))
+    bare = f"{key}{OM}"
+    if bare in names and bare not in seen:
+        state = "shadowed" if content is not None else "legacy"
+        rows.append(replace(_row(directory, key, IndexRecord(key, bare, "", {})), problems=(state,)))
+    return rows
+
+
+def _row(directory: str, key: str, record: IndexRecord) -> EntryRow:
+    stem = record.stem
+    problems = [record.problem.replace("_", "-")] if record.problem else []
+    missing = missing_file(directory, record) if not problems else None
+    if missing:
+        problems.append(missing[0].replace("_", "-"))
+    sidecar = None
+    try:
+        sidecar = read_sidecar(directory, key, stem) if not record.problem else None
+    except (InvalidSidecar, OSError):
+        problems.append("sidecar-invalid")
+    if not problems:
+        problems += _damage(directory, record, sidecar)
+    used = (last_used_ns(directory, stem) or 0) / 1e9
+    row = EntryRow(key, stem, used, used, _size(directory, stem), tuple(problems))
+    return row if sidecar is None else _described(row, sidecar)
+
+
+def _damage(directory: str, record: IndexRecord, sidecar: Sidecar | None) -> list[str]:
+    if sidecar is not None:
+        damage = damaged_file(directory, record, sidecar, StatIndex(), hashed=False)
+        if damage:
+            return [damage[0].replace("_", "-")]
+    if not looks_like_om(os.path.join(directory, record.om_name)):
+        return ["om-corrupt"]
+    if sidecar is None or not sidecar.combined:
+        return ["recovered" if record.raw.get("gecli_recovered") else "foreign"]
+    return []
+
+
+def _described(row: EntryRow, sidecar: Sidecar) -> EntryRow:
+    by = sidecar.content.get("created_by")
+    tool = by if isinstance(by, dict) else {}
+    version = str(tool.get("version", ""))
+    variables = sidecar.content.get("vars")
+    names = variables if isinstance(variables, dict) else {}
+    problems = row.problems
+    if sidecar.combined and version != __version__:
+        problems = (*problems, "stale-toolchain")
+    return replace(
+        row,
+        created_s=_created(sidecar, row.created_s),
+        problems=problems,
+        before_count=len(names.get("before") or ()),
+        after_count=len(names.get("after") or ()),
+        fingerprint=sidecar.combined.removeprefix("sha256:"),
+        made_by=f"{tool.get('tool', 'ge')} {version}".strip(),
+    )
+
+
+def _created(sidecar: Sidecar, otherwise: float) -> float:
+    try:
+        text = str(sidecar.content.get("created_utc"))
+        return datetime.strptime(text, "%Y-%m-%dT%H:%M:%S.%fZ").replace(tzinfo=UTC).timestamp()
+    except ValueError:
+        return otherwise
+
+
+def _with_superseded(rows: list[EntryRow]) -> list[EntryRow]:
+    """Mark healthy entries that a newer one of the same key with another fingerprint replaces."""
+    return [
+        replace(row, problems=(*row.problems, "superseded"))
+        if row.fingerprint
+        and any(
+            other.fingerprint and other.fingerprint != row.fingerprint and other.created_s > row.created_s
+            for other in rows
+        )
+        else row
+        for row in rows
+    ]
+
+
+def _size(directory: str, stem: str) -> int:
+    return sum(os.lstat(path).st_size for path in files_of(directory, stem))
+
+
+def _names_of(content: IndexContent | None) -> set[str]:
+    """Files that any index names, whatever its key: a shared index is legal."""
+    return {name for record in content.records for name in (record.om_name, record.rdcpkt_name)} if content else set()
+
+
+def _loose(directory: str, name: str, names: set[str], key_glob: str | None) -> LooseFile | None:
+    path = os.path.join(directory, name)
+    if name == PRIVATE or name in ("cache.conf", "weight", "jit") or name.endswith(SUFFIX) or os.path.isdir(path):
+        return None
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return None
+    kind, key = "unknown", ""
+    if TEMPORARY.fullmatch(name):
+        kind = "tmp"
+    elif re.match(FILE_PATTERN, name, re.ASCII):
+        kind, key = "orphan", owner_of(name, _owners(names)) or ""
+    elif name.endswith(".lock"):
+        kind, key = "lock", name.removesuffix(".lock")
+    if key_glob and not _selected(key, key_glob):
+        return None
+    return LooseFile(path, kind, status.st_size, status.st_mtime, key)
+
+
+def _hints(directory: str) -> list[LooseFile]:
+    """Files of the stat index; they are rows of a cache of their own and never missed."""
+    try:
+        entries = sorted(os.scandir(stat_dir(directory)), key=lambda entry: entry.name)
+    except OSError:
+        return []
+    return [LooseFile(entry.path, "hint", entry.stat().st_size, entry.stat().st_mtime) for entry in entries]
+
+
+def _selected(key: str, glob: str | None) -> bool:
+    return glob is None or fnmatch.fnmatchcase(key, glob)
+
+
+def exists(directory: str, row: EntryRow) -> bool:
+    return os.path.exists(entry_path(directory, row.stem, OM))

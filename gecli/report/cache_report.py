@@ -1,0 +1,171 @@
+"""Tables and documents of `gecli cache ls` and `gecli cache gc` (cache.md 12.1, 12.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from gecli.cache.gc import Action, Outcome
+from gecli.cache.survey import EntryRow, LooseFile, Survey
+from gecli.report.sizes import size_text
+
+COLUMNS = ("KEY", "ENTRY", "LAYER", "CREATED", "LAST USED", "SIZE", "WEIGHTS", "VARS", "FP", "BY", "STATE")
+RIGHT = ("SIZE", "WEIGHTS")
+QUIET_STATES = ("ok", "foreign", "legacy", "busy")
+FP_DIGITS = 12
+OP_LAYER = "op layer: in-process only"
+
+
+def ls_lines(rows: Sequence[EntryRow], found: Survey) -> list[str]:
+    """Plain columns for pipes: raw bytes, ISO times, two blanks between columns."""
+    cells = [COLUMNS, *(_cells(row, human=False) for row in rows)]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(COLUMNS))]
+    lines = ["  ".join(text.ljust(width) for text, width in zip(row, widths)).rstrip() for row in cells]
+    return [*lines, footer(rows, found, human=False)]
+
+
+def ls_table(rows: Sequence[EntryRow], found: Survey, width: int, *, color: bool) -> str:
+    """The same as a table for a terminal."""
+    import io
+
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in COLUMNS:
+        table.add_column(name, justify="right" if name in RIGHT else "left", overflow="fold", no_wrap=name == "STATE")
+    for row in rows:
+        table.add_row(*_cells(row, human=True), style="" if row.state in QUIET_STATES else "yellow")
+    stream = io.StringIO()
+    console = Console(file=stream, width=width, force_terminal=color, no_color=not color, highlight=False)
+    console.print(table)
+    return stream.getvalue().rstrip("\n") + "\n" + footer(rows, found, human=True)
+
+
+def footer(rows: Sequence[EntryRow], found: Survey, *, human: bool) -> str:
+    totals = totals_of(rows, found)
+    shown = size_text if human else str
+    return (
+        (
+            f"{totals['entries']} entries, {totals['keys']} keys, {shown(totals['bytes'])} bytes, "
+            f"{shown(totals['reclaimable_bytes'])} reclaimable; {OP_LAYER}"
+        )
+        .replace("B bytes", "B")
+        .replace("iB bytes", "iB")
+    )
+
+
+def files_lines(rows: Sequence[EntryRow], found: Survey) -> list[str]:
+    """Every file with its owner (--files)."""
+    import os
+
+    from gecli.cache.recovery import files_of
+
+    lines = [f"{os.path.basename(path)}  {row.stem}" for row in rows for path in files_of(found.directory, row.stem)]
+    return [*lines, *(f"{os.path.relpath(each.path, found.directory)}  ({each.kind})" for each in found.loose)]
+
+
+def totals_of(rows: Sequence[EntryRow], found: Survey) -> dict[str, int]:
+    """Sums over the rows shown; reclaimable is what a plain gc removes."""
+    from gecli.cache.survey import BROKEN
+
+    garbage = sum(row.size_bytes for row in rows if row.state in BROKEN)
+    loose = sum(each.size_bytes for each in found.loose if each.kind in ("orphan", "tmp"))
+    return {
+        "entries": len(rows),
+        "keys": len({row.key for row in rows}),
+        "bytes": sum(row.size_bytes for row in rows),
+        "weights_bytes": 0,
+        "reclaimable_bytes": garbage + loose,
+    }
+
+
+def ls_document(rows: Sequence[EntryRow], found: Survey) -> dict[str, Any]:
+    return {
+        "schema": "gecli.cache-ls/1",
+        "cache_dir": found.directory,
+        "entries": [_entry_json(row) for row in rows],
+        "loose_files": [_loose_json(each) for each in found.loose],
+        "broken_indexes": found.broken_indexes,
+        "totals": totals_of(rows, found),
+    }
+
+
+def action_line(action: Action) -> str:
+    """One line of the list that dry run and run print alike."""
+    size = f"  {action.size_bytes} bytes" if action.verb == "remove" else ""
+    return f"{action.verb}  {action.what}  ({action.why}){size}"
+
+
+def gc_summary(outcome: Outcome, *, dry_run: bool) -> str:
+    removed = [each for each in outcome.done if each.verb == "remove"]
+    verb = "would remove" if dry_run else "removed"
+    return f"{verb} {len(removed)}, {'frees' if dry_run else 'freed'} {outcome.freed_bytes} bytes"
+
+
+def gc_document(found: Survey, outcome: Outcome, *, dry_run: bool) -> dict[str, Any]:
+    return {
+        "schema": "gecli.cache-gc/1",
+        "cache_dir": found.directory,
+        "dry_run": dry_run,
+        "actions": [_action_json(each) for each in outcome.done],
+        "spared": [_action_json(each) for each in outcome.spared],
+        "busy": outcome.busy,
+        "freed_bytes": outcome.freed_bytes,
+    }
+
+
+def _cells(row: EntryRow, *, human: bool) -> tuple[str, ...]:
+    return (
+        row.key,
+        row.stem,
+        row.layer,
+        *(_short_time(each) if human else _time_text(each) for each in (row.created_s, row.used_s)),
+        size_text(row.size_bytes) if human else str(row.size_bytes),
+        str(row.weights_bytes),
+        f"{row.before_count}/{row.after_count}",
+        row.fingerprint[:FP_DIGITS] or "-",
+        row.made_by,
+        row.state,
+    )
+
+
+def _entry_json(row: EntryRow) -> dict[str, Any]:
+    return {
+        "key": row.key,
+        "entry": row.stem,
+        "layer": row.layer,
+        "created": _time_text(row.created_s),
+        "last_used": _time_text(row.used_s),
+        "size": row.size_bytes,
+        "weights": row.weights_bytes,
+        "vars": {"before": row.before_count, "after": row.after_count},
+        "fp": row.fingerprint or None,
+        "by": row.made_by,
+        "state": row.state,
+        "problems": list(row.problems),
+    }
+
+
+def _loose_json(each: LooseFile) -> dict[str, Any]:
+    return {"path": each.path, "kind": each.kind, "size": each.size_bytes, "key": each.key or None}
+
+
+def _action_json(action: Action) -> dict[str, Any]:
+    return {
+        "verb": action.verb,
+        "what": action.what,
+        "key": action.key or None,
+        "why": action.why,
+        "bytes": action.size_bytes,
+    }
+
+
+def _time_text(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _short_time(seconds: float) -> str:
+    """Local time, for people."""
+    return datetime.fromtimestamp(seconds).strftime("%Y-%m-%d %H:%M")

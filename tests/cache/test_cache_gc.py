@@ -1,0 +1,195 @@
+"""What gc removes, by a clock that the test sets; a dry run decides exactly what the run does."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from gecli.cache.gc import Action, GcPolicy, collect, select
+from gecli.cache.lock import KeyLock
+from gecli.cache.store import Written
+from gecli.cache.survey import survey
+
+Store = Callable[..., Written]
+NOW = 1_800_000_000.0
+DAY = 86400.0
+DEAD_PID = 2**22 + 1
+
+
+@pytest.fixture
+def cache(tmp_path: Path, store: Store) -> Path:
+    """Four entries: key a used 1, 10 and 40 days ago, key b 20 days ago."""
+    for key, days in (("a", 40), ("a", 10), ("a", 1), ("b", 20)):
+        created = f"2026-01-{31 - days % 31:02d}T00:00:00.000000Z" if days < 31 else "2025-12-20T00:00:00.000000Z"
+        store(key, f"{key}{days}", created=created, used_s=NOW - days * DAY)
+    return tmp_path
+
+
+def stems(actions: list[Action]) -> list[str]:
+    return sorted(f"{action.what.replace('20260415_022030', 't')}:{action.why}" for action in actions)
+
+
+def run(directory: Path, policy: GcPolicy) -> list[Action]:
+    """Select, collect, and check that the list of a dry run is the list of the run."""
+    found = survey(str(directory))
+    planned = select(found, policy, NOW)
+    assert select(survey(str(directory)), policy, NOW) == planned
+    outcome = collect(found, planned)
+    assert outcome.done == planned
+    return planned
+
+
+POLICIES: list[tuple[GcPolicy, list[str]]] = [
+    (GcPolicy(), []),
+    (GcPolicy(max_age_s=30 * DAY), ["a_t:max-age"]),
+    (GcPolicy(max_age_s=5 * DAY), ["a_t:max-age", "a_t_1:max-age", "b_t:max-age"]),
+    (GcPolicy(keep_last=1), ["a_t:keep-last", "a_t_1:keep-last"]),
+    (GcPolicy(keep_last=0), ["a_t:keep-last", "a_t_1:keep-last", "a_t_2:keep-last", "b_t:keep-last"]),
+    (GcPolicy(keep_last=3, max_age_s=15 * DAY), ["a_t:max-age", "b_t:max-age"]),
+    (GcPolicy(keep_last=1, max_age_s=5 * DAY, protect_last=True), ["a_t:max-age", "a_t_1:max-age"]),
+    (GcPolicy(max_size_bytes=0), ["a_t:max-size", "a_t_1:max-size", "a_t_2:max-size", "b_t:max-size"]),
+    (GcPolicy(states=frozenset({"superseded"})), ["a_t:superseded", "a_t_1:superseded"]),
+    (GcPolicy(everything=True), ["a_t:all", "a_t_1:all", "a_t_2:all", "b_t:all"]),
+    (GcPolicy(max_age_s=5 * DAY, free_bytes=1), ["a_t:max-age"]),
+]
+
+
+@pytest.mark.parametrize(("policy", "removed"), POLICIES)
+def test_a_policy_removes_exactly_these_entries(policy: GcPolicy, removed: list[str], cache: Path) -> None:
+    assert stems(run(cache, policy)) == removed
+    left = {row.stem for row in survey(str(cache)).rows}
+    assert len(left) == 4 - len(removed)
+    assert not [path for path in cache.glob("*.om") if path.stem not in left]
+
+
+def test_the_least_recently_used_go_until_the_size_fits(cache: Path) -> None:
+    total = survey(str(cache)).total_bytes
+    assert stems(run(cache, GcPolicy(max_size_bytes=total - 1))) == ["a_t:max-size"]
+    assert survey(str(cache)).total_bytes < total
+
+
+def test_an_index_without_entries_goes_unless_a_bare_om_would_come_back(cache: Path) -> None:
+    (cache / "a.om").write_bytes(b"IMOD" + bytes(300))
+    run(cache, GcPolicy(everything=True))
+    assert not (cache / "b.idx").exists()
+    assert "[]" in (cache / "a.idx").read_text()
+    assert [row.state for row in survey(str(cache)).rows] == []
+
+
+def test_a_key_in_use_is_left_alone(cache: Path) -> None:
+    with KeyLock(str(cache), "a", timeout_s=0):
+        found = survey(str(cache))
+        actions = select(found, GcPolicy(everything=True), NOW)
+        assert stems(actions) == ["b_t:all"]
+        assert collect(found, actions).busy == ["a"]
+
+
+def test_an_entry_used_since_the_survey_is_spared(cache: Path) -> None:
+    found = survey(str(cache))
+    actions = select(found, GcPolicy(max_age_s=30 * DAY), NOW)
+    os.utime(cache / f"{actions[0].stem}.gecli.json", (NOW, NOW))
+    outcome = collect(found, actions)
+    assert (outcome.done, len(outcome.spared)) == ([], 1)
+    assert (cache / f"{actions[0].stem}.om").exists()
+
+
+def test_garbage_goes_without_any_flag_and_unknown_files_stay(cache: Path) -> None:
+    old = NOW - 2 * DAY
+    (cache / "a_20260415_022030.om").write_bytes(b"torn")  # broken
+    names = {
+        "a_20200101_000000.om": "orphan",
+        f".a_20260415_022030.om.tmp.{DEAD_PID}.ab12": "tmp",
+        "notes.txt": "",
+        f".a_20260415_022031.om.tmp.{os.getpid()}.ab12": "",
+    }
+    for name in names:
+        (cache / name).write_bytes(b"x")
+        os.utime(cache / name, (old, old))
+    planned = run(cache, GcPolicy())
+    assert stems(planned) == [
+        f".a_t.om.tmp.{DEAD_PID}.ab12:tmp", "a_20200101_000000.om:orphan", "a_t:om-corrupt",
+    ]  # fmt: skip
+    assert {name for name in names if (cache / name).exists()} == {name for name, why in names.items() if not why}
+
+
+def test_young_garbage_is_spared(cache: Path) -> None:
+    (cache / "a_20200101_000000.om").write_bytes(b"x")
+    os.utime(cache / "a_20200101_000000.om", (NOW - 60, NOW - 60))
+    assert run(cache, GcPolicy()) == []
+
+
+def test_class_flags_limit_a_run(cache: Path) -> None:
+    (cache / "a_20260415_022030.om").write_bytes(b"torn")
+    (cache / "a_20200101_000000.om").write_bytes(b"x")
+    os.utime(cache / "a_20200101_000000.om", (NOW - DAY, NOW - DAY))
+    found = survey(str(cache))
+    assert stems(select(found, GcPolicy(only=frozenset({"broken"})), NOW)) == ["a_t:om-corrupt"]
+    assert stems(select(found, GcPolicy(only=frozenset({"orphans"})), NOW)) == ["a_20200101_000000.om:orphan"]
+    assert select(found, GcPolicy(only=frozenset({"tmp"})), NOW) == []
+
+
+def test_a_complete_entry_without_a_record_is_adopted(cache: Path) -> None:
+    (cache / "b.idx").unlink()
+    assert stems(run(cache, GcPolicy())) == ["b_t:orphan"]
+    assert [row.state for row in survey(str(cache)).rows if row.key == "b"] == ["ok"]
+
+
+def test_a_broken_index_is_rebuilt_and_its_files_are_no_garbage(cache: Path) -> None:
+    (cache / "a.idx").write_text("{")
+    found = survey(str(cache))
+    assert found.broken_indexes == ["a"]
+    run(cache, GcPolicy())
+    assert len([row for row in survey(str(cache)).rows if row.key == "a"]) == 3
+
+
+def test_locks_go_only_on_request_and_when_nothing_needs_them(cache: Path) -> None:
+    for name in ("a", "lonely"):
+        (cache / f"{name}.lock").touch()
+        os.utime(cache / f"{name}.lock", (NOW - 2 * DAY, NOW - 2 * DAY))
+    assert run(cache, GcPolicy()) == []
+    assert stems(run(cache, GcPolicy(locks=True))) == ["lonely.lock:lock"]
+    assert (cache / "a.lock").exists() and not (cache / "lonely.lock").exists()
+
+
+def test_a_link_out_of_the_cache_is_removed_and_not_followed(
+    cache: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    outside = tmp_path_factory.mktemp("outside") / "precious"
+    outside.write_bytes(b"x")
+    (cache / "a_20260415_022030.om").unlink()
+    (cache / "a_20260415_022030.om").symlink_to(outside)
+    run(cache, GcPolicy(everything=True))
+    assert outside.read_bytes() == b"x"
+    assert not (cache / "a_20260415_022030.om").is_symlink()
+
+
+STATES = [
+    ("{stem}.om", None, "om-missing"),
+    ("{stem}.om", b"", "om-corrupt"),
+    ("{stem}.rdcpkt", None, "rdcpkt-missing"),
+    ("{stem}.rdcpkt", b"", "rdcpkt-corrupt"),
+    ("{stem}.gecli.json", b"{", "sidecar-invalid"),
+    ("{stem}.gecli.json", None, "foreign"),
+]
+
+
+@pytest.mark.parametrize(("name", "content", "state"), STATES)
+def test_the_listing_shows_the_state(
+    name: str, content: bytes | None, state: str, tmp_path: Path, store: Store
+) -> None:
+    path = tmp_path / name.format(stem=store(rdcpkt=b"record").stem)
+    if content is None:
+        path.unlink()
+    else:
+        path.write_bytes(content)
+    assert [row.state for row in survey(str(tmp_path)).rows] == [state]
+
+
+def test_a_bare_om_is_legacy_or_shadowed(tmp_path: Path, store: Store) -> None:
+    (tmp_path / "k.om").write_bytes(b"IMOD" + bytes(300))
+    assert [row.state for row in survey(str(tmp_path)).rows] == ["legacy"]
+    store()
+    assert sorted(row.state for row in survey(str(tmp_path)).rows) == ["ok", "shadowed"]
