@@ -15,8 +15,9 @@ from gecli.ir.op_desc import OpDesc, Port
 from gecli.ir.tensor_desc import UNKNOWN_RANK, TensorDesc
 from gecli.ir.weight import Weight
 from gecli.loading.inference import Inference
+from gecli.loading.json_attributes import read_attr, read_desc
 from gecli.loading.json_tensors import read_tensor
-from gecli.loading.json_values import Json, Source, kind_of, pointer_to, read_attr, read_desc
+from gecli.loading.json_values import Json, Source, kind_of, pointer_to
 from gecli.loading.shape_binding import Binding, ModelInput, Symbols
 from gecli.ops.operator import OperatorType, convert_attribute
 from gecli.ops.registry import find

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from gecli.ir.dtype import DataType
 from gecli.ir.tensor_desc import Shape, TensorDesc
 from gecli.ir.weight import FileSlice, Fill, Inline, Weight
-from gecli.loading.json_values import Json, Source, kind_of, read_bytes, read_desc, read_dtype, read_shape
+from gecli.loading.json_values import Json, Source, kind_of, read_bytes, read_dtype, read_plain_desc, read_shape
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -47,7 +47,7 @@ def _weight_desc(
     own: dict[str, Json] = {key: members[key] for key in _FORMAT_KEYS if key in members}
     if own:
         own["dtype"], own["shape"] = plain.dtype.serial, list(plain.shape)
-        return read_desc(source, own, pointer)
+        return read_plain_desc(source, own, pointer)
     if desc is not None and desc.dtype == plain.dtype and desc.shape == plain.shape:
         return TensorDesc(desc.dtype, desc.shape, desc.format, desc.origin_shape, desc.origin_format, desc.origin_dtype)
     return plain

@@ -8,11 +8,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from gecli.errors import Diagnostic, InputError
-from gecli.ir.attributes import NamedAttrs, RawAttr
 from gecli.ir.dtype import DataType
 from gecli.ir.format import Format
 from gecli.ir.tensor_desc import UNKNOWN_RANK, Range, Shape, TensorDesc
-from gecli.ir.weight import Weight
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -99,8 +97,8 @@ def kind_of(value: Json) -> str:
 # ---------------------------------------------------------------- descriptors
 
 
-def read_desc(source: Source, value: Json, pointer: str, symbols: list[str | None] | None = None) -> TensorDesc:
-    """A descriptor; the names of symbolic dims are appended to `symbols`."""
+def read_plain_desc(source: Source, value: Json, pointer: str, symbols: list[str | None] | None = None) -> TensorDesc:
+    """A descriptor without its attributes; the names of symbolic dims are appended to `symbols`."""
     members = source.object(value, pointer, "a descriptor")
     unknown = sorted(members.keys() - DESC_KEYS)
     if unknown:
@@ -122,7 +120,7 @@ def read_desc(source: Source, value: Json, pointer: str, symbols: list[str | Non
         origin_format = read_format(source, members["origin_format"], f"{pointer}/origin_format")
     if "origin_dtype" in members:
         origin_dtype = read_dtype(source, members["origin_dtype"], f"{pointer}/origin_dtype")
-    desc = TensorDesc(
+    return TensorDesc(
         dtype,
         shape,
         fmt,
@@ -133,9 +131,6 @@ def read_desc(source: Source, value: Json, pointer: str, symbols: list[str | Non
         source.text(members.get("name", ""), f"{pointer}/name", "name"),
         source.integer(members.get("size", 0), f"{pointer}/size", "size"),
     )
-    for name, attr in source.object(members.get("attrs", {}), f"{pointer}/attrs", "attrs").items():
-        desc = desc.with_attr(name, read_attr(source, attr, pointer + pointer_to("attrs", name), desc))
-    return desc
 
 
 def read_dtype(source: Source, value: Json, pointer: str) -> DataType:
@@ -177,101 +172,8 @@ def read_range(source: Source, value: Json, pointer: str) -> tuple[Range, ...] |
     return tuple(pairs)
 
 
-# ---------------------------------------------------------------- attributes
-
-
-def read_attr(source: Source, value: Json, pointer: str, desc: TensorDesc | None = None) -> Any:
-    """An attribute value by its JSON kind; `desc` completes tensors that state no dtype or shape."""
-    if isinstance(value, (bool, int, float, str)):
-        return value
-    if value is None:
-        raise source.fault(pointer, "null is not an attribute value", do="leave the attribute out")
-    if isinstance(value, list):
-        return _read_list(source, value, pointer, desc)
-    if len(value) != 1:
-        keys = ", ".join(sorted(value)) or "none"
-        raise source.fault(
-            pointer,
-            "an object as attribute value needs exactly one member that names its kind",
-            f"found the members: {keys}",
-            f"one of {', '.join(sorted(_KINDS))}",
-        )
-    ((kind, inner),) = value.items()
-    reader = _KINDS.get(kind)
-    if reader is None:
-        raise source.fault(
-            f"{pointer}/{kind}", f"{kind!r} is not a kind of attribute", do=f"one of {', '.join(sorted(_KINDS))}"
-        )
-    return reader(source, inner, pointer + pointer_to(kind), desc)
-
-
-def _read_list(source: Source, values: list[Json], pointer: str, desc: TensorDesc | None) -> tuple[Any, ...]:
-    items = tuple(read_attr(source, item, f"{pointer}/{index}", desc) for index, item in enumerate(values))
-    kinds = sorted({type(item).__name__ for item in items})
-    if kinds == ["float", "int"]:
-        return tuple(map(float, items))
-    if len(kinds) > 1:
-        raise source.fault(pointer, "the items of a list must be of one kind", f"found {' and '.join(kinds)}")
-    return items
-
-
-def _read_float(source: Source, value: Json, pointer: str, desc: TensorDesc | None) -> Any:
-    if isinstance(value, list):
-        return tuple(_read_float(source, item, f"{pointer}/{index}", desc) for index, item in enumerate(value))
-    if isinstance(value, str) and value.lower() in ("nan", "inf", "-inf", "infinity", "-infinity"):
-        return float(value)
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise source.fault(pointer, "expected a number, or nan, inf, -inf as a string", f"found {kind_of(value)}")
-    return float(value)
-
-
 def read_bytes(source: Source, value: Json, pointer: str, desc: TensorDesc | None = None) -> bytes:
     try:
         return base64.b64decode(source.text(value, pointer, "base64"), validate=True)
     except (binascii.Error, ValueError) as err:
         raise source.fault(pointer, "this is not base64", str(err)) from err
-
-
-def _read_func(source: Source, value: Json, pointer: str, desc: TensorDesc | None) -> NamedAttrs:
-    members = source.object(value, pointer, "a function")
-    attrs = source.object(members.get("attrs", {}), f"{pointer}/attrs", "attrs")
-    read = {name: read_attr(source, attr, pointer + pointer_to("attrs", name)) for name, attr in attrs.items()}
-    return NamedAttrs(source.text(members.get("name", ""), f"{pointer}/name", "a function's name"), read)
-
-
-def _read_raw(source: Source, value: Json, pointer: str, desc: TensorDesc | None) -> RawAttr:
-    members = source.object(value, pointer, "a raw attribute")
-    kind = source.text(members.get("kind"), f"{pointer}/kind", "kind")
-    return RawAttr(kind, read_bytes(source, members.get("data"), f"{pointer}/data"))
-
-
-def _read_tensor(source: Source, value: Json, pointer: str, desc: TensorDesc | None) -> Weight:
-    from gecli.loading.json_tensors import read_tensor  # a tensor may have a descriptor of its own
-
-    return read_tensor(source, value, pointer, desc)
-
-
-def _read_exactly(kind: type, what: str) -> Any:
-    def read(source: Source, value: Json, pointer: str, desc: TensorDesc | None) -> Any:
-        if isinstance(value, list):
-            return tuple(read(source, item, f"{pointer}/{index}", desc) for index, item in enumerate(value))
-        if type(value) is not kind:
-            raise source.fault(pointer, f"expected {what}", f"found {kind_of(value)}")
-        return value
-
-    return read
-
-
-_KINDS: dict[str, Any] = {
-    "dtype": lambda source, value, pointer, desc: read_dtype(source, value, pointer),
-    "format": lambda source, value, pointer, desc: read_format(source, value, pointer),
-    "tensor": _read_tensor,
-    "desc": lambda source, value, pointer, desc: read_desc(source, value, pointer),
-    "bytes": read_bytes,
-    "func": _read_func,
-    "raw": _read_raw,
-    "f": _read_float,
-    "i": _read_exactly(int, "an integer"),
-    "b": _read_exactly(bool, "true or false"),
-    "s": _read_exactly(str, "a string"),
-}

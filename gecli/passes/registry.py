@@ -39,6 +39,7 @@ STAGES: tuple[tuple[Stage, tuple[type[Pass], ...]], ...] = (
         (
             InferFormat,
             InferShape,
+            InferFormat,  # again for what has a rank only now
             VarIsInitialized,
             IdentityRemove,
             NoUseReshapeRemove,
