@@ -7,7 +7,7 @@ A kernel is a pure function of numpy arrays. `bind`, optional, prepares a call o
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import wraps
+from functools import partial, wraps
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ Step = Callable[[], Any]
 
 def is_half(dtype: Any) -> bool:
     """True for the 16-bit and 8-bit floats, which kernels compute in float32."""
-    return dtype == np.float16 or (dtype.kind == "V" and dtype.name.startswith(("bfloat16", "float8")))
+    return dtype == np.float16 or dtype.name.startswith(("bfloat16", "float8"))
 
 
 def in_float32(kernel: Kernel) -> Kernel:
@@ -49,9 +49,8 @@ def bind_ufunc(ufunc: np.ufunc) -> Callable[[Any, Sequence[Array | None], Sequen
         if any(is_half(x.dtype) for x in operands):
             return None
         if len(operands) == 1:
-            only = operands[0]
-            return lambda: ufunc(only, out)
+            return partial(ufunc, operands[0], out=out)
         first, second = operands
-        return lambda: ufunc(first, second, out)
+        return partial(ufunc, first, second, out=out)
 
     return bind
