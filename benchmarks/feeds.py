@@ -1,13 +1,20 @@
-"""Deterministic inputs for the models of models.json: X.onnx has its input specification in X.feeds.json."""
+"""Deterministic inputs for the models of models.json: X.onnx has its input specification in X.feeds.json.
+
+    feeds.py MODEL OUT.npz    write the inputs, print what the model holds
+
+numpy is imported by what makes arrays only: the benchmark reads specifications in a process that must stay small.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
+if TYPE_CHECKING:
+    import numpy as np
 
 SEED = 20240607
 
@@ -34,6 +41,8 @@ def make_feeds(model: Path, seed: int = SEED) -> dict[str, np.ndarray[Any, Any]]
 
 
 def _array(model: Path, name: str, entry: dict[str, Any], seed: int) -> np.ndarray[Any, Any]:
+    import numpy as np
+
     digest = hashlib.sha256("|".join((str(seed), model.stem, name)).encode()).digest()
     rng = np.random.default_rng(int.from_bytes(digest[:8], "little"))
     shape = tuple(entry["shape"])
@@ -54,3 +63,22 @@ def _array(model: Path, name: str, entry: dict[str, Any], seed: int) -> np.ndarr
         case other:
             raise ValueError(f"{model.name}: unknown kind {other!r} for input {name!r}")
     return np.asarray(values).astype(np.dtype(entry.get("dtype", "float32")), order="C")
+
+
+def count_nodes(graph: Any) -> int:
+    """The nodes of an onnx graph and of its subgraphs."""
+    inner = [g for node in graph.node for a in node.attribute for g in ([a.g] if a.HasField("g") else a.graphs)]
+    return len(graph.node) + sum(map(count_nodes, inner))
+
+
+def main(model: Path, out: Path) -> None:
+    import numpy as np
+    import onnx
+
+    arrays: Any = make_feeds(model)
+    np.savez(out, **arrays)
+    print(json.dumps({"nodes": count_nodes(onnx.load(model, load_external_data=False).graph)}))
+
+
+if __name__ == "__main__":
+    main(*map(Path, sys.argv[1:]))
