@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 import sys
 from typing import TYPE_CHECKING, Any
 
 from gecli.cli.invocation import Invocation
+from gecli.cli.thread_limit import limit_threads
 
 if TYPE_CHECKING:
     from gecli.cli.console import Console
@@ -16,38 +19,90 @@ if TYPE_CHECKING:
 def compile_models(invocation: Invocation) -> int:
     """Compile every model of the command line."""
     options = invocation.resolve(operand="MODEL")
+    limit_threads(options.integer("threads"))
     console = invocation.console
+    if options.flag("keep-cmdline"):
+        options.command_line = shlex.join(["gecli", *sys.argv[1:]])
     if options.flag("show-config"):
         from gecli.cli.show_config import show_config
 
         return show_config(options, console)
     if options.flag("print-pipeline"):
         return _print_pipeline(options, console)
-    return _compile(options, invocation.models(options), console)
+    models = invocation.models(options)
+    if options.get("mode") in (1, 5, 6):
+        from gecli.cli.atc_modes import inspect_as_atc
+
+        return inspect_as_atc(options, models, console)
+    if options.flag("check") or options.get("mode") == 3:
+        from gecli.cli.check_command import check
+
+        return check(options, models, console)
+    if options.text("stop-after"):
+        return _stop_early(options, models, console)
+    return _compile(options, models, console)
+
+
+def _stop_early(options: Options, models: list[str], console: Console) -> int:
+    """--stop-after: the graphs go to the files of --emit when there is an output, else to stdout."""
+    from gecli.compiler.extra_outputs import GRAPH_KINDS, emit_graph, emitted
+    from gecli.compiler.partial_compile import stopped_graphs
+
+    kinds = [kind for kind in emitted(options) if kind in GRAPH_KINDS]
+    for job, graph in stopped_graphs(models, options, _progress(console)):
+        if kinds and options.text("output"):
+            for path in emit_graph(graph, job.om_path, kinds):
+                console.say(f"wrote {path}", level=1)
+            continue
+        if console.json or kinds == ["json"]:
+            from gecli.loading.json_writer import document_of, document_text
+
+            console.stdout.writelines(document_text(document_of(graph, os.getcwd())))
+            console.document_printed = True
+        else:
+            from gecli.ir.text import text
+
+            console.result(text(graph).rstrip())
+    return 0
 
 
 def _compile(options: Options, models: list[str], console: Console) -> int:
     from gecli.compiler.api import compile_models as run
-    from gecli.compiler.graph_compiler import StoppedEarly
     from gecli.errors import GecliError
     from gecli.report.compile_report import compile_document, times_wanted
 
     progress = _progress(console)
     try:
         report = run(models, options, progress, console.say)
-    except StoppedEarly as stopped:
-        from gecli.ir.text import text
-
-        console.result(text(stopped.graph).rstrip())
-        return 0
     except GecliError as error:
         _write_report(options, compile_document(None, error.diagnostics, with_times=times_wanted()))
         raise
+    if options.flag("print-hash") or console.json or options.text("report"):
+        from gecli.compiler.output_hash import add_hashes
+
+        add_hashes(report)
     _show(report, options, console)
-    document = compile_document(report, with_times=times_wanted())
+    _explain(report, options, console)
+    errors = [diagnostic for failure in report.failures for diagnostic in failure.diagnostics]
+    document = compile_document(report, errors, with_times=times_wanted(), explained=options.texts("explain-variable"))
     _write_report(options, document)
+    if options.texts("emit"):
+        _emit(report, document, options, console)
+    depfile = options.text("depfile")
+    if depfile and not (os.path.exists(depfile) and all(result.up_to_date for result in report.models)):
+        from gecli.compiler.depfile import write_depfile
+
+        write_depfile(depfile, report, options)
+    if options.get("ge.display_model_info"):
+        from gecli.cli.atc_modes import show_model_info
+
+        for result in report.models:
+            show_model_info(result.output.path, console)
+    console.report(errors)
     if console.json:
         console.document(document)
+    if errors:
+        return max(failure.exit_status for failure in report.failures)
     if any(result.cache.stored or result.cache.state == "hit" for result in report.models):
         from gecli.cli.remember import remember_command
 
@@ -65,16 +120,40 @@ def _show(report: CompileReport, options: Options, console: Console) -> None:
             console.say(f"cache: {line}")
         for line in _detail_lines(result):
             console.say(line, level=1)
-        if console.quiet and not console.json:
-            continue
         human = console.stdout.isatty() or console.json
         lines = summary_lines(result) if human else plain_lines(result)
         if to_stdout:
             console.say("\n".join(summary_lines(result)))
-        else:
+        elif not console.quiet:
             console.result("\n".join(lines))
         if options.flag("print-hash"):
-            console.result(f"sha256={result.output.sha256} {result.output.path}")
+            show = console.say if to_stdout else console.result
+            for file in (result.output, result.rdcpkt):
+                if file is not None:
+                    show(f"sha256={file.sha256} {file.path}")
+
+
+def _explain(report: CompileReport, options: Options, console: Console) -> None:
+    for name in options.texts("explain-variable"):
+        from gecli.report.variable_explanation import explanation_lines
+
+        for result in report.models:
+            for line in explanation_lines(result, name):
+                console.result(line)
+
+
+def _emit(report: CompileReport, document: dict[str, Any], options: Options, console: Console) -> None:
+    from gecli.compiler.extra_outputs import emit_documents, emit_graph, emitted
+
+    kinds = emitted(options)
+    for result, row in zip(report.models, document["models"]):
+        if result.up_to_date:
+            continue
+        written = emit_documents(result, {**document, "models": [row]}, kinds)
+        if result.graph is not None:
+            written += emit_graph(result.graph, result.output.path, kinds)
+        for path in written:
+            console.say(f"wrote {path}", level=1)
 
 
 def _detail_lines(result: Any) -> list[str]:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import Any, BinaryIO, cast
 
 from gecli.artifacts.om_writer import OmImage, write_om
 from gecli.artifacts.publish import remove_file
@@ -19,19 +19,25 @@ from gecli.compiler.cache_setup import CacheOff, CacheSetup, cache_setup
 from gecli.compiler.cached_compile import CachedCompiler, Compiled, Work, uses_session
 from gecli.compiler.cmdline import recorded_cmdline
 from gecli.compiler.direct_hit import deliver_direct, direct_hits
+from gecli.compiler.failures import combined
 from gecli.compiler.job import STDIO, Job, jobs_of
+from gecli.compiler.job_checks import check_paths, check_results
 from gecli.compiler.model_image import ImageFacts, model_image
+from gecli.compiler.model_loading import load_all
+from gecli.compiler.output_hash import HashingStream
 from gecli.compiler.result import CacheUse, CompileReport, ModelResult, OutputFile
 from gecli.compiler.session import Member, Session
-from gecli.compiler.settings import compile_settings, memory_limits, platform_setting
+from gecli.compiler.session_file import continue_session, locked_session_files, save_session
+from gecli.compiler.settings import compile_settings, dump_setting, memory_limits, platform_setting, stop_stage
+from gecli.compiler.up_to_date import is_up_to_date, up_to_date_result
 from gecli.compiler.variable_report import variable_rows
 from gecli.errors import GecliError
 from gecli.ir.op_desc import OpDesc
-from gecli.loading import LoadedModel, load_graph
-from gecli.loading.input_shapes import parse_input_shapes
+from gecli.loading import LoadedModel
 from gecli.loading.shape_binding import InputRow
 from gecli.options.resolution import Options, resolve
-from gecli.passes.pipeline import Dump, Instrument
+from gecli.options.table import find_flag
+from gecli.passes.pipeline import Dump, Instrument, StructureCheck
 from gecli.passes.registry import pass_names
 from gecli.variables.var_match import VarMatch
 
@@ -45,9 +51,16 @@ def compile_model(source: str | os.PathLike[str], output: str | os.PathLike[str]
     `options` are command-line options with underscores: `compile_model("a.onnx", "a.om", input_shape="x:1,3")`.
     Raises GecliError.
     """
-    typed = {name.replace("_", "-"): (value,) for name, value in options.items()}
+    typed = {_key_of(name): (value,) for name, value in options.items()}
     typed["output"] = (os.fspath(output),)
     return compile_models([os.fspath(source)], resolve("compile", typed)).models[0]
+
+
+def _key_of(name: str) -> str:
+    flag = find_flag("compile", name)
+    if flag is None:
+        raise TypeError(f"compile_model() has no option {name!r}")
+    return flag.option.key
 
 
 def compile_models(
@@ -59,17 +72,23 @@ def compile_models(
     Raises GecliError, and StoppedEarly.
     """
     jobs = jobs_of(models, options.text("output"))
-    platform = platform_setting(options)
+    check_paths(jobs, options)
+    report = CompileReport([], platform_setting(options).soc)
     setup = cache_setup(options, jobs)
-    if options.flag("no-session") and len(jobs) > 1:
-        results = [
-            result
-            for position, job in enumerate(jobs)
-            for result in _compile_session([job], options, progress, _part(setup, position), notify)
-        ]
-    else:
-        results = _compile_session(jobs, options, progress, setup, notify)
-    return CompileReport(results, platform.soc)
+    with locked_session_files(options):
+        if not options.flag("no-session") or len(jobs) == 1:
+            report.models = _compile_session(jobs, options, progress, setup, notify)
+            return report
+        for position, job in enumerate(jobs):
+            try:
+                report.models += _compile_session([job], options, progress, _part(setup, position), notify)
+            except GecliError as error:
+                if not options.flag("keep-going"):
+                    raise
+                report.failures.append(error)
+    if not report.models:
+        raise combined(report.failures)
+    return report
 
 
 def _part(setup: CacheSetup | CacheOff, position: int) -> CacheSetup | CacheOff:
@@ -87,17 +106,28 @@ def _compile_session(
     notify: Notify | None,
 ) -> list[ModelResult]:
     start = perf_counter()
+    loaded = load_all(jobs, options, progress) if options.flag("if-changed") else None
+    if loaded is not None and _all_up_to_date(jobs, loaded, options):
+        return [up_to_date_result(job, each, options) for job, each in zip(jobs, loaded)]
     if isinstance(setup, CacheOff):
-        results = _compile_together(jobs, _load_all(jobs, options, progress), options, progress)
+        results = _compile_together(jobs, loaded or load_all(jobs, options, progress), options, progress)
         for result in results:
             result.notes += [setup.note] if setup.note else []
             result.cache = CacheUse("bypassed", reason=setup.reason) if setup.reason else CacheUse()
     else:
-        results = _compile_cached(jobs, options, progress, setup, notify)
+        results = _compile_cached(jobs, options, progress, setup, notify, loaded)
     elapsed = (perf_counter() - start) * 1000
     for result in results:
         result.elapsed_ms = elapsed / len(results)
     return results
+
+
+def _all_up_to_date(jobs: list[Job], loaded: list[LoadedModel], options: Options) -> bool:
+    """Whether every output exists as this compile would make it; never with session files, which change the result."""
+    if options.text("session-in") or options.text("session-out"):
+        return False
+    session = new_session(options)
+    return all(is_up_to_date(job, fingerprint(each, job, options, session)) for job, each in zip(jobs, loaded))
 
 
 def _compile_together(
@@ -107,26 +137,36 @@ def _compile_together(
     session = new_session(options)
     fingerprints = [fingerprint(each, job, options, session) for each, job in zip(loaded, jobs)]
     members = [session.add(each.graph) for each in loaded]
-    session.compile_all(progress)
+    failed = session.compile_all(progress, keep_going=options.flag("keep-going"))
+    if failed:
+        raise combined(failed)
     results = []
     for job, each, member, digest in zip(jobs, loaded, members, fingerprints):
         image = image_of(member, session, each, job, options, digest)
         results.append(describe(job, each, member, session, image, options))
+    check_results(results, options)
     for result, member, job in zip(results, members, jobs):
         assert member.compiled is not None
         publish(job, member.compiled.record, result)
+    if options.text("session-out"):
+        save_session(session, options.text("session-out") or "")
     return results
 
 
 def _compile_cached(
-    jobs: list[Job], options: Options, progress: Progress | None, setup: CacheSetup, notify: Notify | None
+    jobs: list[Job],
+    options: Options,
+    progress: Progress | None,
+    setup: CacheSetup,
+    notify: Notify | None,
+    loaded: list[LoadedModel] | None = None,
 ) -> list[ModelResult]:
     """Take models from the cache, or compile and store them. Outputs appear when all models are ready."""
     stats = StatIndex(trusting=setup.cache.verify != "full")
-    direct = direct_hits(setup, jobs, options, stats)
+    direct = None if loaded else direct_hits(setup, jobs, options, stats)
     if direct is not None:
         return [deliver_direct(setup, job, found, options, stats) for job, found in zip(jobs, direct)]
-    loaded = _load_all(jobs, options, progress)
+    loaded = loaded or load_all(jobs, options, progress)
     if len(jobs) > 1 and uses_session(loaded, options):
         results = _compile_together(jobs, loaded, options, progress)
         for result in results:
@@ -141,6 +181,7 @@ def _compile_cached(
         image = image_of(member, session, work.loaded, work.job, options, work.digest)
         assert member.compiled is not None
         result = describe(work.job, work.loaded, member, session, image, options)
+        check_results([result], options)
         return Compiled(result, member.compiled.record)
 
     session = new_session(options)
@@ -154,6 +195,7 @@ def _compile_cached(
     results = []
     for work in works:
         result = compiler.deliver(work)
+        result.files_read = list(work.loaded.files)
         if work.entry is None:
             assert work.compiled is not None
             publish(work.job, work.compiled.record, result)
@@ -165,50 +207,25 @@ def _compile_cached(
 
 
 def new_session(options: Options) -> Session:
-    """An empty session with the options' target, settings and limits."""
-    return Session(
+    """A session with the options' target, settings and limits; empty unless --session-in continues one."""
+    session = Session(
         platform=platform_setting(options),
         settings=compile_settings(options),
         limits=memory_limits(options),
         reuse=not options.integer("ge.exec.disableReuseMemory"),
         allow_rebuild=not options.flag("no-rebuild"),
         instruments=_instruments(options),
-        stop_after=options.text("stop-after"),
+        stop_after=stop_stage(options),
     )
+    if options.text("session-in"):
+        continue_session(session, options.text("session-in") or "")
+    return session
 
 
 def _instruments(options: Options) -> list[Instrument]:
-    dump = options.text("dump-graph")
-    if not dump:
-        return []
-    directory, _, stages = dump.partition(":")
-    directory = directory or options.text("ge.debugDir") or "."
-    return [Dump(Path(directory), frozenset(stage for stage in stages.split(",") if stage))]
-
-
-def _load_all(jobs: list[Job], options: Options, progress: Progress | None) -> list[LoadedModel]:
-    shapes = parse_input_shapes(options.texts("input_shape"), options.texts("dim"))
-    loaded: list[LoadedModel] = []
-    failed: list[GecliError] = []
-    for job in jobs:
-        if progress:
-            progress(job.stem, "parse")
-        try:
-            loaded.append(
-                load_graph(
-                    job.source,
-                    front_end=options.text("from") or "auto",
-                    input_shapes=shapes,
-                    base_dir=options.text("base-dir"),
-                )
-            )
-        except GecliError as err:
-            if not options.flag("keep-going"):
-                raise
-            failed.append(err)
-    if failed:
-        raise GecliError.of([diagnostic for err in failed for diagnostic in err.diagnostics])
-    return loaded
+    found: list[Instrument] = [StructureCheck()] if options.flag("verify-passes") else []
+    dump = dump_setting(options)
+    return found if dump is None else [*found, Dump(Path(dump[0]), dump[1])]
 
 
 def fingerprint(loaded: LoadedModel, job: Job, options: Options, session: Session) -> Fingerprint:
@@ -273,6 +290,7 @@ def describe(
     result.compile_count = member.compile_count
     result.is_dynamic = plan.is_dynamic
     result.image = image
+    result.graph = compiled.graph
     return result
 
 
@@ -293,8 +311,10 @@ def publish(job: Job, record: VarMatch, result: ModelResult) -> None:
     """Write the rdcpkt, then the OM, then remove a stale rdcpkt: an interrupted compile leaves no OM alone."""
     assert result.image is not None
     if job.om_path == STDIO:
-        result.image.write_unseekable(sys.stdout.buffer)
+        stream = HashingStream(sys.stdout.buffer)
+        result.image.write_unseekable(cast("BinaryIO", stream))  # it writes only
         sys.stdout.buffer.flush()
+        result.output.sha256 = stream.sha256
         return
     if not record.is_empty:
         result.rdcpkt = OutputFile(job.rdcpkt_path, write_rdcpkt(job.rdcpkt_path, record))

@@ -57,6 +57,9 @@ def cache_setup(options: Options, jobs: Sequence[Job]) -> CacheSetup | CacheOff:
     if key is None and not conf.auto_graph_key and not options.is_set("auto-graph-key"):
         return CacheOff("the cache is off: there is no --graph-key, and cache.conf says not to derive one")
     keys = _keys(key, jobs) if key is not None else ()
+    graphs = [f"--{name}" for name in ("emit", "explain-variable", "dump-graph") if options.get(name)]
+    if graphs:
+        return CacheOff(f"the cache is not used with {', '.join(graphs)}: an entry holds no graph", "disabled")
     if options.get("ge.externalWeight"):
         return CacheOff("the cache is not used for models with external weights", "disabled")
     if options.text("session-in") or options.text("session-out"):

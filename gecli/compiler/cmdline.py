@@ -10,7 +10,12 @@ from gecli.options.resolution import Options
 
 
 def recorded_cmdline(options: Options, source: str) -> str:
-    """`gecli compile MODEL` and every option that counts and differs from its default, paths cut to base names."""
+    """`gecli compile MODEL` and every option that counts and differs from its default, paths cut to base names.
+
+    With --keep-cmdline the line as typed.
+    """
+    if options.command_line:
+        return options.command_line
     words = ["gecli", "compile", os.path.basename(source)]
     for option, value in options.non_default_items():
         text = value_text(value)

@@ -73,6 +73,10 @@ def deliver(cache: CacheDir, job: Job, found: Found, stats: StatIndex) -> tuple[
     """
     from gecli.artifacts.publish import remove_file
 
+    if found.has_rdcpkt and job.om_path == "-":
+        from gecli.compiler.job_checks import refuse_variables_on_stdout
+
+        refuse_variables_on_stdout(job.source)
     rdcpkt = None
     if found.has_rdcpkt:
         rdcpkt = _place(cache, found, RDCPKT, job.rdcpkt_path, stats)
@@ -87,6 +91,9 @@ def deliver_direct(setup: CacheSetup, job: Job, found: Found, options: Options, 
     result = hit_result(job, found, setup, options)
     result.output, result.rdcpkt = deliver(setup.cache, job, found, stats)
     finish_hit(setup.cache, found, stats)
+    if options.text("depfile"):
+        request = request_of(setup.cache, job, options, stats)
+        result.files_read = [] if request is None else request.files
     if setup.explain:
         result.cache.explanation = [f"{found.stem}: hit via {found.via} (the request is known)"]
     return result

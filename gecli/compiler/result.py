@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gecli.artifacts.om_writer import OmImage
-    from gecli.errors import Diagnostic
+    from gecli.errors import Diagnostic, GecliError
+    from gecli.ir.graph import Graph
     from gecli.passes.pipeline import PassRecord
 
 
@@ -62,6 +63,7 @@ class ModelResult:
     elapsed_ms: float = 0.0
     notes: list[str] = field(default_factory=list)
     image: OmImage | None = None  # between compiling and publishing
+    graph: Graph | None = None  # after all passes, for --emit
 
 
 @dataclass(slots=True)
@@ -71,3 +73,4 @@ class CompileReport:
     models: list[ModelResult]
     soc: str
     recorded_options: list[str] = field(default_factory=list)
+    failures: list[GecliError] = field(default_factory=list)  # of other models, with --no-session --keep-going

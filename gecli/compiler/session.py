@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from gecli.compiler.graph_compiler import CompiledGraph, compile_graph
-from gecli.errors import CompileError
+from gecli.errors import CompileError, GecliError
 from gecli.ir.graph import Graph
 from gecli.layout.platform import Platform
 from gecli.passes.base import CompileSettings
@@ -44,23 +44,28 @@ class Session:
     manager: VarManager = None  # type: ignore[assignment]  # made in __post_init__ from the fields above
     rebuild: RebuildControl = field(default_factory=RebuildControl)
     members: list[Member] = field(default_factory=list)
+    first_graph_id: int = 1
 
     def __post_init__(self) -> None:
         if self.manager is None:
             self.manager = VarManager(0, self.limits, padding_bytes=self.platform.padding_bytes)
 
     def add(self, graph: Graph) -> Member:
-        """Add a loaded graph; ids count from 1 in the order of adding."""
-        member = Member(graph, len(self.members) + 1)
+        """Add a loaded graph; ids count in the order of adding."""
+        member = Member(graph, self.first_graph_id + len(self.members))
         self.rebuild.add_graph(member.graph_id, graph)
         self.members.append(member)
         return member
 
-    def compile_all(self, on_stage: Callable[[str, str], None] | None = None) -> None:
+    def compile_all(
+        self, on_stage: Callable[[str, str], None] | None = None, *, keep_going: bool = False
+    ) -> list[GecliError]:
         """Compile every member, and again those that became stale. Raises CompileError and InputError.
 
-        With `allow_rebuild` off, a stale graph is an error (G2005).
+        With `allow_rebuild` off, a stale graph is an error (G2005). With `keep_going` the errors of graphs are
+        returned; these graphs and the session are of no use then.
         """
+        failed: list[GecliError] = []
         queue = list(self.members)
         limit = len(queue) * (1 + len(queue)) + sum(len(m.graph.nodes_of("Variable")) for m in queue)
         runs = 0
@@ -68,7 +73,13 @@ class Session:
             member = queue.pop(0)
             runs += 1
             assert runs <= limit + len(self.members), "a session must need a bounded number of compiles"
-            self.compile(member, on_stage)
+            try:
+                self.compile(member, on_stage)
+            except GecliError as error:
+                if not keep_going:
+                    raise
+                failed.append(error)
+                continue
             for other in self.members:
                 stale = other.compiled is not None and self.rebuild.is_stale(other.graph_id)
                 if not stale or other in queue:
@@ -76,6 +87,7 @@ class Session:
                 if not self.allow_rebuild:
                     raise _stale(other, member)
                 queue.append(other)
+        return failed
 
     def compile(self, member: Member, on_stage: Callable[[str, str], None] | None = None) -> CompiledGraph:
         """Compile one member against the session's present state."""

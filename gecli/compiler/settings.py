@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
+
+from gecli.compiler.pass_switches import mix_lists, pass_switches
 from gecli.errors import InvalidOption
 from gecli.layout.platform import Platform, platform_of
 from gecli.options.resolution import Options
-from gecli.passes.base import CompileSettings
+from gecli.passes.base import CompileSettings, Stage
 from gecli.passes.registry import pass_names
 from gecli.variables.limits import MemoryLimits
 
@@ -29,15 +32,54 @@ def compile_settings(options: Options) -> CompileSettings:
         enable_small_channel=options.text("ge.enableSmallChannel") == "1",
         constant_folding=options.flag("ge.oo.constantFolding"),
         dead_code_elimination=options.flag("ge.oo.deadCodeElimination"),
-        switches=_switches(options.texts("ge.optimizationSwitch")),
+        switches=pass_switches(options, pass_names()),
+        mix_lists=mix_lists(options),
     )
 
 
 def memory_limits(options: Options) -> MemoryLimits:
     """Limits of feature-map and variable memory. Raises InvalidOption when their sum is too large."""
-    limits = MemoryLimits()
-    variable_max = options.integer("ge.variableMemoryMaxSize")
-    return limits.with_var_max(variable_max) if variable_max else limits
+    default = MemoryLimits()
+    variable_max, graph_max = options.integer("ge.variableMemoryMaxSize"), options.integer("ge.graphMemoryMaxSize")
+    if graph_max:
+        return MemoryLimits.of(graph_max, variable_max or default.var_max_bytes)
+    return default.with_var_max(variable_max) if variable_max else default
+
+
+def stop_stage(options: Options) -> str | None:
+    """The stage or pass of --stop-after. Raises InvalidOption for a name that is neither."""
+    name = options.text("stop-after")
+    if name:
+        _require_stages("--stop-after", [name], ["parse", *_stage_names()])
+    return name
+
+
+def dump_setting(options: Options) -> tuple[str, frozenset[str]] | None:
+    """Directory and stages or passes of --dump-graph; no stages are all. Raises InvalidOption."""
+    text = options.text("dump-graph")
+    if not text:
+        return None
+    directory, _, words = text.partition(":")
+    stages = [stage for stage in words.split(",") if stage]
+    _require_stages("--dump-graph", stages, _stage_names())
+    return directory or options.text("ge.debugDir") or ".", frozenset(stages)
+
+
+def _stage_names() -> list[str]:
+    return [*(stage.value for stage in Stage), *pass_names()]
+
+
+def _require_stages(option: str, given: list[str], known: list[str]) -> None:
+    for name in given:
+        if name not in known:
+            near = get_close_matches(name, known, 3)
+            raise InvalidOption(
+                "E10001",
+                f"value {name!r} for {option} is invalid: there is no such stage or pass",
+                option=option,
+                why=f"stages: {', '.join(stage.value for stage in Stage)}; --print-pipeline lists the passes",
+                do=" or ".join(f"{option} {each}" for each in near),
+            )
 
 
 # precision_mode_v2 in the words of the older option (formats.md 5.3).
@@ -54,23 +96,3 @@ def _precision(options: Options) -> str:
     new, old = options.text("ge.exec.precision_mode_v2"), options.text("ge.exec.precision_mode")
     mode = _V2.get(new, new) if new else old or ""
     return "" if mode == "must_keep_origin_dtype" else mode
-
-
-def _switches(texts: tuple[str, ...]) -> dict[str, bool]:
-    """`PassName:on;PassName:off`, repeatable. Unknown names and correctness passes are refused."""
-    known = pass_names()
-    switches: dict[str, bool] = {}
-    for item in (item for text in texts for item in text.split(";") if item):
-        name, _, state = item.rpartition(":")
-        if name not in known:
-            raise _refused(item, f"no pass is called {name!r}", f"passes: {', '.join(sorted(known))}")
-        if known[name] and state == "off":
-            raise _refused(item, f"{name} is needed for correct results", "leave it on")
-        switches[name] = state == "on"
-    return switches
-
-
-def _refused(item: str, why: str, do: str) -> InvalidOption:
-    return InvalidOption(
-        "E10001", f"value {item!r} for --optimization-switch is invalid", option="--optimization-switch", why=why, do=do
-    )

@@ -42,6 +42,7 @@ class Option(NamedTuple):
     code: str = "E10001"  # of a value outside the domain
     option_class: Class = "I"
     note: str = ""  # R: why it has no effect; X: what is missing and what to use instead
+    refused: tuple[tuple[str, str], ...] = ()  # single values of class X: (value, what to use instead)
     multiple: bool = False
     subcommands: tuple[str, ...] = ("compile",)
     aliases: tuple[str, ...] = ()  # other long flags; dashes and underscores are the same
@@ -128,7 +129,9 @@ def value_text(value: Value) -> str:
 
 def _shown_choices(option: Option) -> list[str]:
     words = {choice: word for word, choice in option.words}
-    return [f"{choice} ({words[choice]})" if choice in words else choice for choice in option.choices if choice]
+    refused = dict(option.refused)
+    shown = [choice for choice in option.choices if choice and choice not in refused]
+    return [f"{choice} ({words[choice]})" if choice in words else choice for choice in shown]
 
 
 def _parse_bool(option: Option, text: str) -> bool:

@@ -9,6 +9,8 @@ from gecli.options.option import INT64_MAX, Option
 
 _recorded = partial(Option, option_class="R", group="Recorded, no effect here")
 _refused = partial(Option, option_class="X", group="Refused")
+_GEARS = "gears are not compiled; give ranges with --input-shape NAME:1~8,..., or compile one OM for each size"
+_BLOCKED = "inputs and outputs keep the model's layout; conversions happen inside the graph"
 
 RECORDED_OPTIONS: tuple[Option, ...] = (
     _recorded("ge.inputHintShape", "--input-hint-shape", "str", None, "Typical shapes of dynamic inputs.", "SHAPES"),
@@ -75,6 +77,20 @@ RECORDED_OPTIONS: tuple[Option, ...] = (
     _recorded("ge.exec.memoryOptimizationPolicy", "", "str", None, "Memory optimisation."),
     _recorded("ge.variableUse1gHugePage", "", "int", None, "1 GiB pages for variables.", choices=("0", "1", "2")),
 
+    _recorded("ge.engineType", "--core-type", "str", "AiCore", "Core type.", "TYPE", choices=("AiCore", "VectorCore"),
+              note="tasks of the simulator belong to no core"),
+    _recorded("ge.is_weight_clip", "--is-weight-clip", "int", 1, "Clip infinities when casting weights.", "0|1",
+              choices=ZERO_ONE, code="E10006", note="casts follow IEEE 754"),
+    _recorded("ge.deterministic", "--deterministic", "int", 0, "Ask for deterministic kernels.", "0|1",
+              choices=ZERO_ONE, code="E10006", note="kernels of the simulator always are"),
+    _recorded("ge.enableSingleStream", "--enable-single-stream", "bool", None, "Use one stream only.",
+              note="there is always one"),
+    _recorded("ge.exec.staticMemoryPolicy", "", "int", None, "Memory policy of the device.",
+              choices=("0", "1", "2", "3", "4")),
+    _recorded("export_compile_stat", "--export-compile-stat", "int", 1, "Write statistics: 0 no, 1 at exit, 2 after.",
+              "N", choices=("0", "1", "2"), ge_aliases=("ge.exportCompileStat",), note="--report has them",
+              fingerprint=False),
+
     _refused("weight", "--weight", "path", None, "Weights of a Caffe model.", "FILE",
              note="gecli reads no Caffe models; convert the model to ONNX"),
     _refused("ge.insertOpFile", "--insert-op-conf", "path", None, "AIPP configuration.", "FILE",
@@ -87,6 +103,32 @@ RECORDED_OPTIONS: tuple[Option, ...] = (
              note="it needs the AMCT library; compress the model before compiling"),
     _refused("ge.calibrationConfFile", "--cal-conf", "path", None, "Calibration.", "FILE",
              note="it needs the AMCT library; quantise the model before compiling"),
+    _refused("dynamic_batch_size", "--dynamic-batch-size", "str", None, "Batch gears: 1,8,16.", "LIST",
+             aliases=("gears-batch",), ge_aliases=("ge.dynamicBatchSize",), note=_GEARS),
+    _refused("dynamic_image_size", "--dynamic-image-size", "str", None, "Image gears: 224,224;448,448.", "LIST",
+             aliases=("gears-hw",), ge_aliases=("ge.dynamicImageSize",), note=_GEARS),
+    _refused("dynamic_dims", "--dynamic-dims", "str", None, "Gears over every -1: 1,224;1,448.", "LIST",
+             aliases=("gears",), ge_aliases=("ge.dynamicDims",), note=_GEARS),
+    _refused("is_input_adjust_hw_layout", "--is-input-adjust-hw-layout", "str", None,
+             "Give these inputs as NC1HWC0: true,false.", "LIST", pattern=r"(true|false)(,(true|false))*|",
+             rule="true and false separated by ','", code="E10005", note=_BLOCKED),
+    _refused("is_output_adjust_hw_layout", "--is-output-adjust-hw-layout", "str", None,
+             "Deliver these outputs as NC1HWC0: true,false.", "LIST", pattern=r"(true|false)(,(true|false))*|",
+             rule="true and false separated by ','", code="E10005", note=_BLOCKED),
+    _refused("singleop", "--singleop", "path", None, "Compile every entry of a single-op JSON file.", "FILE",
+             note="write the operator as a JSON graph of one node and compile that"),
+    _refused("ge.externalWeightDir", "--external-weight-dir", "path", None, "Directory of external weights.", "DIR",
+             fingerprint=False, note="weights are always written into the OM"),
+    _refused("ge.topoSortingMode", "--topo-sorting-mode", "int", None, "Order: 0 BFS, 1 DFS, 2 and 3 reversed.", "N",
+             choices=("0", "1", "2", "3"), note="the memory planner chooses the order with the smallest peak"),
+    _refused("op_name_map", "--op-name-map", "path", None, "File that maps operator types to others.", "FILE",
+             ge_aliases=("ge.opNameMap",), note="there are no custom operators; rename the types in the model"),
+    _refused("ge.saveOriginalModel", "--save-original-model", "bool", None, "Write <output>_original.om.",
+             ge_aliases=("ge.originalModelFile",),
+             note="gecli writes compiled models only; use --emit json --stop-after parse"),
+    _refused("dump_mode", "--dump-mode", "int", 0, "With --mode 1: 1 adds inferred shapes.", "0|1",
+             choices=ZERO_ONE, code="E10006", ge_aliases=("ge.dumpMode",),
+             note="use --emit json --stop-after InferShapePass"),
     _refused("ge.autoTuneMode", "--auto-tune-mode", "str", None, "Deprecated tuning.", "MODE",
              note="deprecated; leave it out"),
 )  # fmt: skip

@@ -51,6 +51,8 @@ class Options:
         self.warnings: list[Diagnostic] = []
         self.overrides: list[str] = []  # "key: winner (source) over loser (source)"
         self.unknown_ge_options: dict[str, str] = {}  # recorded because of --ignore-unsupported
+        self.config_files: list[str] = []  # configuration files that were read
+        self.command_line = ""  # as typed, for --keep-cmdline
         self._values: dict[str, Value] = {}
         self._origins: dict[str, str] = {}
 
@@ -112,6 +114,8 @@ class Options:
     def fingerprint_items(self) -> list[tuple[str, str]]:
         """(key, value) of every option that counts in the cache fingerprint, effective values, sorted by key."""
         found = [(option.key, value_text(value)) for option, value, _ in self.items() if option.fingerprint]
+        if self.command_line:
+            found.append(("command line", self.command_line))
         return sorted([*found, *self.unknown_ge_options.items()])
 
     def non_default_items(self) -> list[tuple[Option, Value]]:
@@ -182,6 +186,8 @@ class _Resolver:
         if option.option_class == "X" and not self.tolerate_refused(option):
             return
         value = self.check(option, winner)
+        if value is not _INVALID and option.refused:
+            value = self.without_refused(option, cast("Value", value))
         if value is not _INVALID:
             self.options._set(option, cast("Value", value), winner.source)
         for loser in settings[1:]:
@@ -198,6 +204,26 @@ class _Resolver:
             "E10055", message, typed=True, why=option.note, option=f"--{option.name}", do=f"leave out --{option.name}"
         )
         return False
+
+    def without_refused(self, option: Option, value: Value) -> Value | object:
+        """The value without refused parts, which are errors, or warnings when lenient."""
+        texts = value if isinstance(value, tuple) else (value_text(value),)
+        reasons = dict(option.refused)
+        kept: list[str] = []
+        for text in texts:
+            parts = [part for part in text.split(",") if part]
+            for part in [part for part in parts if part in reasons]:
+                message = f"--{option.name} {part} is not supported"
+                if self.lenient:
+                    self.warn("E10055", f"{message}; it is left out")
+                    parts.remove(part)
+                else:
+                    self.fail("E10055", message, typed=True, why=reasons[part], option=f"--{option.name}")
+                    return _INVALID
+            kept += [",".join(parts)] if parts else []
+        if isinstance(value, tuple):
+            return tuple(kept)
+        return value if kept == list(texts) else _default(option)
 
     def check(self, option: Option, setting: Setting) -> Value | object:
         values: list[Value] = []
@@ -277,6 +303,7 @@ def resolve(
     if subcommand == "compile" and environ and not environ.get("SOURCE_DATE_EPOCH", "0").isdecimal():
         text = environ["SOURCE_DATE_EPOCH"]
         resolver.fail("E13024", f'value "{text}" for SOURCE_DATE_EPOCH is invalid', why="expected decimal seconds")
+    resolver.options.config_files = [config.path for config in configs]
     for config in configs:
         for key, texts in config.values.items():
             resolver.add(key, config.source, tuple(texts))

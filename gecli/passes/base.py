@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, ClassVar
 
+from gecli.engine.precision import MixLists
 from gecli.errors import Diagnostic
 from gecli.ir.graph import Graph
 from gecli.layout.platform import Platform
@@ -45,6 +46,7 @@ class CompileSettings:
     constant_folding: bool = True
     dead_code_elimination: bool = True
     keep_dtype_nodes: frozenset[str] = frozenset()
+    mix_lists: MixLists | None = None  # what --modify-mixlist moved; None: the built-in lists
     switches: dict[str, bool] = field(default_factory=dict)  # pass name -> on or off
 
 

@@ -1,4 +1,4 @@
-"""Where constants live: in the model, or in variable memory when training (GE: end of PrepareOptimize)."""
+"""Where constants live: in the model, or in variable memory (GE: end of PrepareOptimize)."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from gecli.passes.base import Pass, PassContext, Stage
 
 @dataclass(frozen=True)
 class ConstKind(Pass):
-    """Make every Const a Constant with `--train`, and every Constant a Const without it."""
+    """Make every Const a Constant with `--train` or ge.constLifecycle=session, else every Constant a Const."""
 
     name = "ConstKindPass"
     stage = Stage.PREPARE
     correctness = True
 
     def run(self, graph: Graph, ctx: PassContext) -> Counter[str]:
-        old, new = ("Const", "Constant") if ctx.settings.train else ("Constant", "Const")
+        in_session = ctx.settings.train or ctx.settings.constants_in_session
+        old, new = ("Const", "Constant") if in_session else ("Constant", "Const")
         counts = Counter[str]()
         for each in graph.all_graphs():
             for node in each.nodes_of(old):

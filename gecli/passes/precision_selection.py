@@ -26,7 +26,11 @@ class PrecisionSelection(Pass):
         before = _types(graph)
         settings = ctx.settings
         notes = select_precision(
-            graph, ctx.platform, settings.precision, keep=settings.keep_dtype_nodes, lists=self.lists
+            graph,
+            ctx.platform,
+            settings.precision,
+            keep=settings.keep_dtype_nodes,
+            lists=settings.mix_lists or self.lists,
         )
         for note in notes:
             ctx.record(self.name, "note", text=note)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from gecli.version import __version__
 from gecli.compiler.result import CacheUse, CompileReport, ModelResult
 from gecli.errors import Diagnostic
 from gecli.report.sizes import dtype_text, shape_text, size_text, time_text
+from gecli.version import __version__
 
 SHOWN_VARIABLES = 3  # format changes named on the summary line; the JSON report has all of them
 SCHEMA = "gecli.compile/1"
@@ -17,12 +17,12 @@ SCHEMA = "gecli.compile/1"
 
 def summary_lines(result: ModelResult) -> list[str]:
     """The block a person reads after one model."""
+    if result.up_to_date:
+        return [f"up to date  {result.source} -> {result.output.path}"]
     lines = [
         f"compiled  {result.source} -> {result.output.path}  "
         f"({size_text(result.output.size_bytes)}, {time_text(result.elapsed_ms)})"
     ]
-    if result.up_to_date:
-        return [f"up to date  {result.output.path}"]
     lines += _tensor_lines("inputs", [(r["name"], r["dtype"], r["format"], r["shape"]) for r in result.inputs])
     lines += _tensor_lines("outputs", [(r["name"], r["dtype"], r["format"], r["shape"]) for r in result.outputs])
     if result.variables:
@@ -96,6 +96,8 @@ def _cache_line(cache: CacheUse) -> str:
 
 def plain_lines(result: ModelResult) -> list[str]:
     """The same facts as `key=value` records, one a line, sizes in bytes."""
+    if result.up_to_date:
+        return [f"source={result.source}", f"output={result.output.path}", "state=up to date"]
     memory = result.memory
     lines = [
         f"source={result.source}",
@@ -125,7 +127,11 @@ def plain_lines(result: ModelResult) -> list[str]:
 
 
 def compile_document(
-    report: CompileReport | None, errors: Iterable[Diagnostic] = (), *, with_times: bool = True
+    report: CompileReport | None,
+    errors: Iterable[Diagnostic] = (),
+    *,
+    with_times: bool = True,
+    explained: Sequence[str] = (),
 ) -> dict[str, Any]:
     """The `gecli.compile/1` document; written also when the compile failed."""
     errors = list(errors)
@@ -134,12 +140,12 @@ def compile_document(
         "gecli_version": __version__,
         "ok": not errors,
         "soc": report.soc if report else None,
-        "models": [_model_json(result, with_times) for result in report.models] if report else [],
+        "models": [_model_json(result, with_times, explained) for result in report.models] if report else [],
         "errors": [diagnostic.as_json() for diagnostic in errors],
     }
 
 
-def _model_json(result: ModelResult, with_times: bool) -> dict[str, Any]:
+def _model_json(result: ModelResult, with_times: bool, explained: Sequence[str] = ()) -> dict[str, Any]:
     cache = result.cache
     document: dict[str, Any] = {
         "source": result.source,
@@ -175,6 +181,10 @@ def _model_json(result: ModelResult, with_times: bool) -> dict[str, Any]:
         "errors": [],
         "notes": result.notes,
     }
+    if explained:
+        from gecli.report.variable_explanation import explanation
+
+        document["explained"] = {name: found for name in explained if (found := explanation(result, name))}
     if with_times:
         document["ms"] = round(result.elapsed_ms, 3)
     return document

@@ -42,6 +42,7 @@ def test_help_fits_80_columns_and_has_three_examples(page: str, gecli: Run) -> N
 def test_all_problems_of_a_command_line_are_reported_at_once(gecli: Run, tmp_path: Path) -> None:
     (tmp_path / "raw.json").write_text('{"compile options": {"global": {"ge.nosuch": "1", "ge.oo.level": "O7"}}}')
     words = ["m.onnx", "--bufer_optimize=x", "--mode=9", "--dynamic_dims=1,2;3,4", "--raw_ge_options=raw.json"]
+    words += ["--no-session", "--session-in=s"]
     result = gecli("compile", *words)
     assert result.returncode == 2
     assert result.stdout == ""
@@ -49,9 +50,10 @@ def test_all_problems_of_a_command_line_are_reported_at_once(gecli: Run, tmp_pat
     assert heads == [
         "error[E10055]: unknown option --bufer_optimize",
         'error[E10001]: value "9" for --mode is invalid',
+        "error[E10055]: --dynamic-dims is not supported",
         'error[E10055]: unknown GE option "ge.nosuch"',
         'error[E10001]: value "O7" for --oo-level is invalid',
-        "error[E10004]: --dynamic-dims needs --input-shape",
+        "error[E10047]: --no-session excludes --session-in and --session-out",
         "error[E10054]: required option --output is missing",
     ]
 

@@ -27,8 +27,8 @@ def codes(line: str, **kwargs: object) -> list[str]:
     ("line", "name", "value"),
     [
         ("", "ge.socVersion", "Ascend910B1"),
-        ("--external-weight combined", "ge.externalWeight", 2),
-        ("--external_weight=1", "external-weight", 1),
+        ("--external-weight none", "ge.externalWeight", 0),
+        ("--external_weight=0", "external-weight", 0),
         ("--train", "ge.graphRunMode", True),
         ("--ge-option ge.graphRunMode=1", "train", True),
         ("--no-variable-acc", "ge.exec.variable_acc", False),
@@ -42,7 +42,7 @@ def codes(line: str, **kwargs: object) -> list[str]:
         ("--ge-option ge.inputShape=a:1;b:2", "input_shape", ("a:1;b:2",)),
         ("--graph-key=", "ge.graph_key", ""),
         ("--graph-key r_{stem}-1", "ge.graph_key", "r_{stem}-1"),
-        ("--emit dot,report", "emit", ("dot,report",)),
+        ("--emit json,report", "emit", ("json,report",)),
         ("--output_type=n:0:FP16;m:1:FP32", "ge.outputDatatype", "n:0:FP16;m:1:FP32"),
         ("--optimization-switch A:on;B:off", "ge.optimizationSwitch", ("A:on;B:off",)),
     ],
@@ -70,8 +70,8 @@ def test_a_text_becomes_a_value(line: str, name: str, value: object) -> None:
         ("--deterministic_level=1", "E10001"),
         ("--precision_mode=force_fp16 --precision_mode_v2=fp16", "E10056"),
         ("--modify_mixlist=f", "E10001"),
-        ("--dynamic_dims=1;2 --dynamic_batch_size=1,2 --input_shape=x:-1", "E10009"),
-        ("--dynamic_dims=1;2 --input_shape=x:1~2", "E10040"),
+        ("--dynamic_dims=1;2 --dynamic_batch_size=1,2 --input_shape=x:-1 --ignore-unsupported", "E10009"),
+        ("--dynamic_dims=1;2 --input_shape=x:1~2 --ignore-unsupported", "E10040"),
         ("--framework=5 --input_format=NHWC", "E10001"),
         ("--framework=1 --input_format=FOO", "E10001"),
         ("--enable_compress_weight=true --compress_weight_conf=f", "E10047"),
@@ -79,7 +79,7 @@ def test_a_text_becomes_a_value(line: str, name: str, value: object) -> None:
         ("--mode=30", "E10055"),
         ("--auto_tune_mode=RL", "E10055"),
         ("--insert_op_conf=f", "E10055"),
-        ("--singleop=f --framework=5", "E10001"),
+        ("--singleop=f --framework=5 --ignore-unsupported", "E10001"),
         ("--json=f", "E10055"),
         ("--no-session --session-in f", "E10047"),
         ("--multi_stream_parallel_mode=LoadBalance:65", "E10001"),
@@ -87,6 +87,14 @@ def test_a_text_becomes_a_value(line: str, name: str, value: object) -> None:
 )
 def test_a_value_outside_its_domain_has_the_code_of_the_specification(line: str, code: str) -> None:
     assert codes(f"-o x {line}") == [code]
+
+
+def test_a_refused_value_is_an_error_and_can_be_left_out() -> None:
+    assert codes("-o x --emit json,dot") == ["E10055"]
+    assert codes("-o x --external-weight combined") == ["E10055"]
+    lenient = options("-o x --emit json,dot --external-weight combined --ignore-unsupported")
+    assert (lenient.get("emit"), lenient.get("external-weight")) == (("json",), 0)
+    assert [warning.code for warning in lenient.warnings] == ["E10055", "E10055"]
 
 
 def test_precedence_is_flag_ge_option_raw_graph_session_global_environment_config(tmp_path: Path) -> None:
@@ -157,15 +165,15 @@ def test_records_hold_what_was_set_sorted_by_key() -> None:
 
 def test_the_fingerprint_ignores_where_things_go_and_sees_what_is_made() -> None:
     plain = options("-o x").fingerprint_items()
-    aside = "--cache-dir d --graph-key k --lock-timeout 1 --report r --emit dot -v --print-hash --session-out s"
+    aside = "--cache-dir d --graph-key k --lock-timeout 1 --report r --emit json -v --print-hash --session-out s"
     assert options(f"-o other {aside}").fingerprint_items() == plain
     assert options("-o x --no-variable-acc").fingerprint_items() != plain
     assert options("-o x --soc-version Ascend310").fingerprint_items() != plain
 
 
 def test_the_same_value_by_another_way_has_the_same_fingerprint() -> None:
-    assert options("-o x --external-weight combined").fingerprint_items() == (
-        options("-o x --ge-option ge.externalWeight=2").fingerprint_items()
+    assert options("-o x --precision fp16").fingerprint_items() == (
+        options("-o x --ge-option ge.exec.precision_mode_v2=fp16").fingerprint_items()
     )
 
 

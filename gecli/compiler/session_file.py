@@ -1,0 +1,95 @@
+"""Sessions that go on from one command to the next: --session-in and --session-out (variables.md 6, 15.3)."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+from gecli.artifacts.publish import publish_bytes
+from gecli.compiler.session import Session
+from gecli.errors import CacheError, InputError, OutputError
+from gecli.options.resolution import Options
+from gecli.wire.var_session import decode_var_manager, encode_var_manager
+
+POLL_S = 0.05
+
+
+@contextmanager
+def locked_session_files(options: Options) -> Iterator[None]:
+    """Hold the locks of the session files: two commands never continue one session at the same time.
+
+    Raises CacheError (G5001) when another command keeps one for longer than --lock-timeout.
+    """
+    paths = {os.path.realpath(path) for path in (options.text("session-in"), options.text("session-out")) if path}
+    timeout = options.number("lock-timeout")
+    with ExitStack() as stack:
+        for path in sorted(paths):
+            stack.enter_context(_locked(path, 60.0 if timeout is None else timeout))
+        yield
+
+
+def continue_session(session: Session, path: str) -> None:
+    """Start an empty session with the variables of a snapshot.
+
+    Its variables keep their format: the models compiled with them cannot be compiled again here. Raises InputError.
+    """
+    try:
+        with open(path, "rb") as stream:
+            data = stream.read()
+    except OSError as error:
+        raise InputError(
+            "E13001",
+            f"session file {path} cannot be read",
+            why=error.strerror or str(error),
+            do="the first command of a session has --session-out only",
+            file=path,
+            option="--session-in",
+        ) from error
+    manager = decode_var_manager(data, path=path)
+    resource = manager.resource
+    session.manager = manager
+    for name in sorted(resource.current_descs):
+        session.rebuild.state_changed(name)
+    used = [*resource.changed_graph_ids.values(), *resource.allocated_graph_ids.values()]
+    session.first_graph_id = max(used, default=0) + 1
+
+
+def save_session(session: Session, path: str) -> None:
+    """Write the snapshot that a later command continues from. Raises OutputError."""
+    publish_bytes(path, encode_var_manager(session.manager))
+
+
+@contextmanager
+def _locked(path: str, timeout_s: float) -> Iterator[None]:
+    """An exclusive flock on `<path>.lock`, which stays: removing it would let two commands hold different files."""
+    import fcntl
+
+    lock = f"{path}.lock"
+    try:
+        os.makedirs(os.path.dirname(lock), exist_ok=True)
+        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise OutputError("G6001", f"{lock} cannot be written", why=why, file=lock) from error
+    try:
+        end = time.monotonic() + timeout_s
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() >= end:
+                    raise CacheError(
+                        "G5001",
+                        f"session file {path} is in use",
+                        why=f"another command has held its lock for {timeout_s:g} s",
+                        do="wait, or raise --lock-timeout",
+                        kind="lock_timeout",
+                        file=path,
+                    ) from None
+                time.sleep(POLL_S)
+        yield
+    finally:
+        os.close(descriptor)
