@@ -77,14 +77,17 @@ class Outcome:
         return sum(action.size_bytes for action in self.done if action.verb == "remove")
 
 
-def select(found: Survey, policy: GcPolicy, now: float) -> list[Action]:
-    """Everything that the policy asks for, in the order in which it is done. Changes nothing."""
+def select(found: Survey, policy: GcPolicy, now: float, *, skip_busy: bool = True) -> list[Action]:
+    """Everything that the policy asks for, in the order in which it is done. Changes nothing.
+
+    Keys whose lock is held are left out, unless the run is going to wait for them.
+    """
     actions: list[Action] = []
     if policy.removes("orphans"):
         actions += [Action("rebuild", "index-corrupt", key) for key in found.broken_indexes]
         actions += [Action("adopt", "orphan", row.key, row.stem) for row in found.rows if row.adopts]
     removals = [*_loose_garbage(found, policy, now), *_entries(found, policy, now)]
-    free = [each for each in actions + removals if each.key not in found.busy_keys]
+    free = [each for each in actions + removals if not skip_busy or each.key not in found.busy_keys]
     return list(_until(free, policy.free_bytes))
 
 
@@ -97,7 +100,7 @@ def collect(
     on_busy: Callable[[str], None] | None = None,
 ) -> Outcome:
     """Do what was selected, entries under the lock of their key. Raises OSError when a file cannot be removed."""
-    outcome = Outcome(busy=sorted(found.busy_keys))
+    outcome = Outcome(busy=[] if wait_s > 0 else sorted(found.busy_keys))
     for action in (each for each in actions if not each.key):
         _unlink(action.path)
         outcome.done.append(action)

@@ -97,8 +97,9 @@ def survey(directory: str, key_glob: str | None = None) -> Survey:
         rows = _rows(directory, key, content, names)
         found.rows += _with_superseded(rows)
         owned |= {os.path.basename(path) for row in rows for path in files_of(directory, row.stem)}
+    owners = _owners(names)
     found.loose = [
-        each for name in sorted(names - owned) if (each := _loose(directory, name, names, key_glob)) is not None
+        each for name in sorted(names - owned) if (each := _loose(directory, name, owners, key_glob)) is not None
     ]
     found.loose += _hints(directory)
     return found
@@ -125,12 +126,9 @@ def _owners(names: Iterable[str]) -> set[str]:
 
 
 def owner_of(name: str, owners: set[str]) -> str | None:
-    """The key that an entry's file belongs to by its name: the longest that fits."""
-    if re.match(FILE_PATTERN, name, re.ASCII) is None:
-        return None
-    stem = re.sub(r"\.(om|rdcpkt|gecli\.json)$", "", name)
-    fitting = [key for key in owners if re.fullmatch(rf"{re.escape(key)}_\d{{8}}_?\d{{6}}(?:_\d+)?", stem, re.ASCII)]
-    return max(fitting, key=len, default=None)
+    """The key that an entry's file belongs to by its name, if that key is known."""
+    found = re.match(FILE_PATTERN, name, re.ASCII)
+    return found["key"] if found and found["key"] in owners else None
 
 
 def _content(directory: str, key: str, found: Survey) -> IndexContent | None:
@@ -241,7 +239,7 @@ def _names_of(content: IndexContent | None) -> set[str]:
     return {name for record in content.records for name in (record.om_name, record.rdcpkt_name)} if content else set()
 
 
-def _loose(directory: str, name: str, names: set[str], key_glob: str | None) -> LooseFile | None:
+def _loose(directory: str, name: str, owners: set[str], key_glob: str | None) -> LooseFile | None:
     path = os.path.join(directory, name)
     if name == PRIVATE or name in ("cache.conf", "weight", "jit") or name.endswith(SUFFIX) or os.path.isdir(path):
         return None
@@ -253,7 +251,7 @@ def _loose(directory: str, name: str, names: set[str], key_glob: str | None) -> 
     if TEMPORARY.fullmatch(name):
         kind = "tmp"
     elif re.match(FILE_PATTERN, name, re.ASCII):
-        kind, key = "orphan", owner_of(name, _owners(names)) or ""
+        kind, key = "orphan", owner_of(name, owners) or ""
     elif name.endswith(".lock"):
         kind, key = "lock", name.removesuffix(".lock")
     if key_glob and not _selected(key, key_glob):

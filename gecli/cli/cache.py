@@ -45,7 +45,8 @@ def cache_gc(invocation: Invocation) -> int:
 
     found = _survey(options)
     policy = _policy(options)
-    actions = select(found, policy, time.time())
+    wait_s = options.number("wait") or 0.0
+    actions = select(found, policy, time.time(), skip_busy=wait_s == 0)
     dry_run = options.flag("dry-run")
     if not dry_run and not _confirmed(options, console, len(actions)):
         console.say("nothing was removed")
@@ -53,14 +54,14 @@ def cache_gc(invocation: Invocation) -> int:
     if dry_run:
         outcome = Outcome(done=actions, busy=sorted(found.busy_keys))
     else:
-        outcome = _collected(found, actions, options.number("wait") or 0.0)
+        outcome = _collected(found, actions, wait_s)
     if console.json:
         console.document(gc_document(found, outcome, dry_run=dry_run))
     else:
         console.result("\n".join([*map(action_line, outcome.done), gc_summary(outcome, dry_run=dry_run)]))
     for key in outcome.busy:
         console.say(f"key {key} is in use and was left alone")
-    return BUSY if outcome.busy and (options.number("wait") or 0) > 0 else 0
+    return BUSY if outcome.busy and wait_s > 0 else 0
 
 
 def _collected(found: Survey, actions: list[Action], wait_s: float) -> Outcome:

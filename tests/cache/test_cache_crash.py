@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import subprocess
@@ -89,10 +90,8 @@ def test_what_was_complete_before_the_index_is_adopted(
         patch.setattr(store_module, "publish", limited(store_module.publish))
         patch.setattr(store_module, "sync_directory", limited(store_module.sync_directory))
         patch.setattr(os, "rename", limited(os.rename))
-        try:
+        with contextlib.suppress(PowerLoss):
             store(rdcpkt=b"record")
-        except PowerLoss:
-            pass
     recover(str(tmp_path), "k", StatIndex(), 0o644)
     lookup = look(CacheDir(str(tmp_path)), "k", wanted(), StatIndex())
     assert (lookup.found is not None) == (after > 3)  # om, rdcpkt and sidecar were published

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from gecli.cache.candidate import Verdict, Wanted
 from gecli.cache.cache_conf import CacheConf
+from gecli.cache.candidate import Verdict, Wanted
 from gecli.cache.layout import stem_of
 from gecli.cache.model_cache import CacheDir, find_request, look, note_use, remember_request
 from gecli.cache.recovery import recover

@@ -1,0 +1,139 @@
+"""`gecli cache ls` and `gecli cache gc` as processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from gecli.compiler.api import compile_models
+from gecli.options.resolution import resolve
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+DIGITS = Path(__file__).parent.parent.parent / "samples/digits/digits.onnx"
+HEADER = ["KEY", "ENTRY", "LAYER", "CREATED", "LAST USED", "SIZE", "WEIGHTS", "VARS", "FP", "BY", "STATE"]
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache with one entry of key k and one of key other, the second unused for ten days."""
+    directory = tmp_path_factory.mktemp("filled")
+    (directory / "cache").mkdir()
+    for key in ("k", "other"):
+        options = {"output": (f"{directory}/x",), "ge.graph_compiler_cache_dir": (f"{directory}/cache",)}
+        assert compile_models([str(DIGITS)], resolve("compile", {**options, "ge.graph_key": (key,)})).models
+    old = time.time() - 10 * 86400
+    os.utime(next((directory / "cache").glob("other_*.gecli.json")), (old, old))
+    return directory / "cache"
+
+
+@pytest.fixture
+def cache(filled: Path, tmp_path: Path) -> Path:
+    shutil.copytree(filled, tmp_path / "cache")
+    return tmp_path / "cache"
+
+
+def contents(directory: Path) -> dict[str, int]:
+    return {str(path): path.stat().st_mtime_ns for path in directory.rglob("*") if path.is_file()}
+
+
+def test_ls_prints_plain_columns_into_a_pipe(gecli: Run, cache: Path) -> None:
+    before = contents(cache)
+    result = gecli("cache", "ls", "--cache-dir", "cache")
+    lines = result.stdout.splitlines()
+    assert (result.returncode, result.stderr) == (0, "")
+    assert [word.strip() for word in lines[0].split("  ") if word.strip()] == HEADER
+    assert [line.split()[0] for line in lines[1:3]] == ["k", "other"]
+    assert {line.split()[-1] for line in lines[1:3]} == {"ok"}
+    assert lines[3].startswith("2 entries, 2 keys, ")
+    assert contents(cache) == before
+
+
+def test_ls_has_a_document(gecli: Run, cache: Path) -> None:
+    document = json.loads(gecli("cache", "ls", "--cache-dir", "cache", "--json").stdout)
+    assert document["schema"] == "gecli.cache-ls/1"
+    assert [(entry["key"], entry["state"], entry["problems"]) for entry in document["entries"]] == [
+        ("k", "ok", []), ("other", "ok", []),
+    ]  # fmt: skip
+    assert document["totals"]["bytes"] == sum(entry["size"] for entry in document["entries"])
+
+
+@pytest.mark.parametrize(
+    ("words", "keys"),
+    [
+        (["--key", "o*"], ["other"]),
+        (["--older-than", "7d"], ["other"]),
+        (["--sort", "used"], ["other", "k"]),
+        (["--reverse"], ["other", "k"]),
+        (["--state", "om-corrupt,foreign"], []),
+        (["--larger-than", "10M"], []),
+        (["--layer", "jit"], []),
+    ],
+)
+def test_ls_filters_and_sorts(words: list[str], keys: list[str], gecli: Run, cache: Path) -> None:
+    document = json.loads(gecli("cache", "ls", "--cache-dir", "cache", "--json", *words).stdout)
+    assert [entry["key"] for entry in document["entries"]] == keys
+
+
+def test_ls_lists_every_file_with_its_owner(gecli: Run, cache: Path) -> None:
+    text = gecli("cache", "ls", "--cache-dir", "cache", "--files").stdout
+    assert all(f"{path.name}  {path.stem}" in text for path in cache.glob("*.om"))
+
+
+@pytest.mark.parametrize("command", ["ls", "gc"])
+def test_a_missing_directory_is_exit_2(command: str, gecli: Run, tmp_path: Path) -> None:
+    for words in (["--cache-dir", "nowhere"], []):
+        assert gecli("cache", command, *words).returncode == 2
+    assert not (tmp_path / "nowhere").exists()
+
+
+def test_an_unknown_state_is_exit_2(gecli: Run, cache: Path) -> None:
+    assert gecli("cache", "ls", "--cache-dir", "cache", "--state", "fine").returncode == 2
+
+
+def test_the_directory_comes_from_the_environment(gecli: Run, cache: Path) -> None:
+    assert "2 entries" in gecli("cache", "ls", env={"GECLI_CACHE_DIR": str(cache)}).stdout
+
+
+def test_a_dry_run_prints_the_list_of_the_run_and_changes_nothing(gecli: Run, cache: Path) -> None:
+    words = ["cache", "gc", "--cache-dir", "cache", "--max-age", "7d"]
+    before = contents(cache)
+    dry = gecli(*words, "--dry-run")
+    assert (dry.returncode, contents(cache)) == (0, before)
+    real = gecli(*words)
+    assert dry.stdout.splitlines()[:-1] == real.stdout.splitlines()[:-1]
+    assert real.stdout.splitlines()[0].startswith("remove  other_")
+    assert sorted(path.name[:2] for path in cache.glob("*.om")) == ["k_"]
+
+
+def test_gc_has_a_document(gecli: Run, cache: Path) -> None:
+    document = json.loads(gecli("cache", "gc", "--cache-dir", "cache", "--all", "--json").stdout)
+    assert document["schema"] == "gecli.cache-gc/1"
+    assert [action["why"] for action in document["actions"]] == ["all", "all"]
+    assert document["freed_bytes"] > 0
+
+
+@pytest.mark.parametrize(("wait", "status"), [("0", 0), ("0.2", 7)])
+def test_a_busy_key_is_skipped_and_is_a_failure_only_with_wait(wait: str, status: int, gecli: Run, cache: Path) -> None:
+    import fcntl
+
+    with open(cache / "k.lock") as peer:
+        fcntl.flock(peer, fcntl.LOCK_EX)
+        result = gecli("cache", "gc", "--cache-dir", "cache", "--all", "--wait", wait)
+    assert result.returncode == status
+    assert "key k is in use" in result.stderr
+    assert [path.name[:2] for path in cache.glob("*.om")] == ["k_"]
+
+
+def test_a_compile_after_gc_of_everything_is_a_miss_and_stores_again(gecli: Run, cache: Path) -> None:
+    gecli("cache", "gc", "--cache-dir", "cache", "--all")
+    assert list(cache.glob("*.om")) == []
+    result = gecli("compile", str(DIGITS), "-o", "x", "--cache-dir", "cache", "--graph-key", "k")
+    assert "cache=miss reason=no_entry" in result.stdout
+    assert len(list(cache.glob("*.om"))) == 1
