@@ -7,21 +7,24 @@ real run does.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from gecli.cache.layout import inflight_dir, is_alive
+from gecli.cache.cache_conf import CacheConf
+from gecli.cache.layout import PRIVATE, host_name, inflight_dir, is_alive
 from gecli.cache.lock import KeyLock, LockTimeout, LockUnavailable, inflight_records, lock_path
 from gecli.cache.model_cache import forget_entry_hints
 from gecli.cache.recovery import files_of, recover, remove_records
 from gecli.cache.sidecar import last_used_ns
 from gecli.cache.stat_index import StatIndex
 from gecli.cache.store import file_mode
-from gecli.cache.survey import BROKEN, EntryRow, LooseFile, Survey
+from gecli.cache.survey import BROKEN, EntryRow, LooseFile, Survey, survey
 
 HINT_AGE_S = 30 * 86400.0  # rows and memos not rewritten for so long serve nobody
 LOCK_AGE_S = 86400.0
-CLASS_FLAGS = ("tmp", "broken", "orphans", "unreferenced_weights")
+AUTOMATIC_PERIOD_S = 3600.0
+AUTOMATIC_LIMIT_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,14 +100,20 @@ def collect(
     *,
     wait_s: float = 0.0,
     shared: bool = False,
-    on_busy: Callable[[str], None] | None = None,
+    limit_s: float | None = None,
 ) -> Outcome:
-    """Do what was selected, entries under the lock of their key. Raises OSError when a file cannot be removed."""
+    """Do what was selected, entries under the lock of their key; stop at a key's end when `limit_s` has passed.
+
+    Raises OSError when a file cannot be removed.
+    """
+    end = None if limit_s is None else time.monotonic() + limit_s
     outcome = Outcome(busy=[] if wait_s > 0 else sorted(found.busy_keys))
     for action in (each for each in actions if not each.key):
         _unlink(action.path)
         outcome.done.append(action)
     for key in sorted({each.key for each in actions if each.key}):
+        if end is not None and time.monotonic() > end:
+            break
         own = [each for each in actions if each.key == key]
         if own[0].why == "lock":
             _remove_lock(found.directory, own[0], outcome)
@@ -114,11 +123,29 @@ def collect(
                 _collect_key(found.directory, key, own, outcome, file_mode(shared))
         except (LockTimeout, LockUnavailable):
             outcome.busy.append(key)
-            if on_busy:
-                on_busy(key)
     order = {id(action): position for position, action in enumerate(actions)}
     outcome.done.sort(key=lambda action: order[id(action)])
     return outcome
+
+
+def collect_sometimes(directory: str, conf: CacheConf, now: float) -> Outcome | None:
+    """The limits of cache.conf, at most once an hour, for a short time, without waiting for anybody.
+
+    Never a reason for a compile to fail: what cannot be removed stays.
+    """
+    if conf.max_size is None and conf.max_age is None:
+        return None
+    marker = os.path.join(directory, PRIVATE, "gc.stamp")
+    try:
+        if os.path.exists(marker) and now - os.stat(marker).st_mtime < AUTOMATIC_PERIOD_S:
+            return None
+        with open(marker, "wb"):
+            os.utime(marker, (now, now))
+        found = survey(directory)
+        actions = select(found, GcPolicy(max_age_s=conf.max_age, max_size_bytes=conf.max_size), now)
+        return collect(found, actions, shared=conf.shared, limit_s=AUTOMATIC_LIMIT_S)
+    except OSError:
+        return None
 
 
 def _collect_key(directory: str, key: str, actions: list[Action], outcome: Outcome, mode: int) -> None:
@@ -173,7 +200,7 @@ def _removal(each: LooseFile, why: str) -> Action:
 def _is_written(each: LooseFile) -> bool:
     """Whether the process that made a temporary file still runs."""
     pid = os.path.basename(each.path).rsplit(".", 2)[1]
-    return is_alive(os.uname().nodename, int(pid))
+    return is_alive(host_name(), int(pid))
 
 
 def _is_idle_lock(found: Survey, each: LooseFile, records: list[dict[str, object]], now: float) -> bool:

@@ -67,9 +67,14 @@ def order_of(stem: str) -> tuple[str, int]:
     return (found["ts"].replace("_", ""), int(found["n"] or 0)) if found else (stem, 0)
 
 
+def host_name() -> str:
+    """The name of this machine, for records that say who holds or writes something."""
+    return os.uname().nodename if hasattr(os, "uname") else os.environ.get("COMPUTERNAME", "host")
+
+
 def is_alive(host: str, pid: object) -> bool:
-    """Whether a process may still run: True for every process of another host."""
-    if host != os.uname().nodename:
+    """Whether a process may still run: True for every process of another host, and where asking would end it."""
+    if host != host_name() or os.name == "nt":
         return True
     if not isinstance(pid, int) or pid <= 0:
         return False

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
-from gecli.cache.layout import inflight_dir, is_alive
+from gecli.cache.layout import host_name, inflight_dir, is_alive
 
 POLL_S = 0.05
 NOTICE_S = 1.0  # a wait shorter than this is not worth a line
@@ -166,7 +166,7 @@ def _write_record(directory: str, key: str) -> str:
     """Say who holds the key; the lock file itself stays empty, as GE leaves it. Empty when that is not possible."""
     import json
 
-    host = os.uname().nodename
+    host = host_name()
     content = {"host": host, "pid": os.getpid(), "key": key, "since": round(time.time(), 3), "weights": []}
     name = f"{host.replace('/', '_')}-{os.getpid()}-{os.urandom(6).hex()}.json"
     path = os.path.join(inflight_dir(directory), name)

@@ -21,6 +21,7 @@ from gecli.cache.layout import (
     STEM_PATTERN,
     TEMPORARY_PATTERN,
     entry_path,
+    host_name,
     is_alive,
     order_of,
     quarantine_dir,
@@ -142,7 +143,7 @@ def old_temporaries(directory: str, now: float, grace_s: float) -> list[str]:
             age = now - os.lstat(path).st_mtime
         except OSError:
             continue
-        if age > grace_s and not is_alive(os.uname().nodename, int(match[1])):
+        if age > grace_s and not is_alive(host_name(), int(match[1])):
             found.append(path)
     return found
 

@@ -6,6 +6,8 @@ Every fault of the cache directory ends in a compile without it and a warning, n
 from __future__ import annotations
 
 import errno
+import os
+import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
@@ -15,7 +17,9 @@ from typing import Any, NamedTuple
 from gecli.cache.candidate import Found, Verdict, Wanted
 from gecli.cache.fingerprint import Fingerprint
 from gecli.cache.foreign import match_foreign
+from gecli.cache.gc import collect_sometimes
 from gecli.cache.graph_key import auto_key
+from gecli.cache.layout import host_name
 from gecli.cache.lock import KeyLock, LockTimeout, LockUnavailable, wait_for_writers
 from gecli.cache.model_cache import (
     QUARANTINED,
@@ -93,6 +97,9 @@ class CachedCompiler:
         self.new_manager = new_manager
         self.say = say
         self.mode = file_mode(setup.cache.conf.shared)
+        self._conf_warnings = [
+            Diagnostic("E10032", text, severity="warning", file=setup.cache.path) for text in setup.cache.conf.warnings
+        ]
 
     def work_of(self, position: int, job: Job, loaded: LoadedModel, digest: Fingerprint) -> Work:
         key = self.setup.key_of(position) or auto_key(job.stem, digest.combined)
@@ -134,7 +141,10 @@ class CachedCompiler:
                 # The entry vanished between decision and use (a gc, or a full disk of somebody else).
                 self._deliver_without_entry(work, error)
         result.cache = work.use
-        result.warnings = [*result.warnings, *work.warnings]
+        result.warnings = [*result.warnings, *self._conf_warnings, *work.warnings]
+        self._conf_warnings = []
+        if work.use.stored:
+            collect_sometimes(self.cache.path, self.cache.conf, time.time())
         return result
 
     def _deliver_without_entry(self, work: Work, error: OSError) -> None:
@@ -376,7 +386,6 @@ def _match_variables(rdcpkt: str | None, manager: VarManager) -> Verdict:
 def _sidecar_content(
     work: Work, result: ModelResult, record: VarMatch, stem: str, files: dict[str, Any], seconds: float
 ) -> dict[str, Any]:
-    import os
     from datetime import UTC, datetime
 
     digest = work.digest
@@ -391,7 +400,7 @@ def _sidecar_content(
         "entry": stem,
         "created_utc": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
         "compile_seconds": round(seconds, 3),
-        "created_by": {"tool": "gecli", "version": __version__, "host": os.uname().nodename, "pid": os.getpid()},
+        "created_by": {"tool": "gecli", "version": __version__, "host": host_name(), "pid": os.getpid()},
         "fingerprint": {
             "combined": digest.combined,
             "requests": [work.request.digest] if work.request else [],

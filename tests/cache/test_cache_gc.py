@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from gecli.cache.gc import Action, GcPolicy, collect, select
+from gecli.cache.cache_conf import CacheConf
+from gecli.cache.gc import Action, GcPolicy, collect, collect_sometimes, select
 from gecli.cache.lock import KeyLock
 from gecli.cache.store import Written
 from gecli.cache.survey import survey
@@ -193,3 +194,13 @@ def test_a_bare_om_is_legacy_or_shadowed(tmp_path: Path, store: Store) -> None:
     assert [row.state for row in survey(str(tmp_path)).rows] == ["legacy"]
     store()
     assert sorted(row.state for row in survey(str(tmp_path)).rows) == ["ok", "shadowed"]
+
+
+def test_limits_of_the_configuration_are_applied_at_most_once_an_hour(cache: Path) -> None:
+    conf = CacheConf(max_age=int(30 * DAY))
+    assert collect_sometimes(str(cache), CacheConf(), NOW) is None
+    (cache / ".gecli").mkdir(exist_ok=True)
+    first = collect_sometimes(str(cache), conf, NOW)
+    assert first is not None and stems(first.done) == ["a_t:max-age"]
+    assert collect_sometimes(str(cache), conf, NOW + 60) is None
+    assert collect_sometimes(str(cache), conf, NOW + 3700) is not None
