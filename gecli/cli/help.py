@@ -46,7 +46,7 @@ COMMANDS: dict[str, Command] = {
         (
             ("Summary", "gecli inspect-om a.om"),
             ("Variables as JSON", "gecli inspect-om a.om --vars --json"),
-            ("Compare two files", "gecli inspect-om a.om b.om --diff"),
+            ("All weights as .npy", "gecli inspect-om a.om --extract all --to weights/"),
         ),
     ),
     "run": Command(

@@ -8,6 +8,6 @@ from gecli.cli.invocation import Invocation
 def inspect_om(invocation: Invocation) -> int:
     """Show what the files of the command line hold."""
     options = invocation.resolve(operand="FILE")
-    from gecli.report import inspect_command
+    from gecli.report.inspect.command import inspect_command
 
     return inspect_command(options, invocation.operands, invocation.console)

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from functools import partial
 
-from gecli.options.option import INT64_MAX, Option
+from gecli.options.option import Option
 
-VIEWS = ("summary", "info", "atc-json", "nodes", "tensors", "vars", "io", "partitions", "options", "graph", "hex")
+VIEWS = (
+    "summary", "info", "atc-json", "nodes", "tensors", "vars", "io", "partitions", "tasks", "kernels", "options", "hex",
+)  # fmt: skip
 
 _view = partial(Option, subcommands=("inspect-om",), group="Views (at most one)")
 _filter = partial(Option, subcommands=("inspect-om",), group="Filters and detail")
-_other = partial(Option, subcommands=("inspect-om",), group="Extraction and comparison")
+_other = partial(Option, subcommands=("inspect-om",), group="Extraction")
+_refused = partial(Option, subcommands=("inspect-om",), option_class="X", group="Refused", hidden=True)
+
+_NO_PICTURES = "gecli draws no graphs yet; --nodes --show edges lists them"
+_NO_DIFF = "gecli compares no files yet; compare the output of --json or --atc-json of both"
 
 INSPECT_OPTIONS: tuple[Option, ...] = (
     _view("summary", "--summary", "bool", False, "What the file is and holds (default)."),
@@ -21,9 +27,9 @@ INSPECT_OPTIONS: tuple[Option, ...] = (
     _view("vars", "--vars", "bool", False, "Variables with road, address and size."),
     _view("io", "--io", "bool", False, "Inputs and outputs in run order."),
     _view("partitions", "--partitions", "bool", False, "Partitions with offset, size and digest."),
+    _view("tasks", "--tasks", "bool", False, "The task list with kernels and addresses."),
+    _view("kernels", "--kernels", "bool", False, "Kernels and libraries inside; none is loaded."),
     _view("options", "--options", "bool", False, "The options recorded in the file."),
-    _view("graph", "--graph", "str", None, "The graph as a picture or text.", "FORMAT",
-          choices=("dot", "svg", "mermaid", "onnx", "readable")),
     _view("hex", "--hex", "str", None, "Bytes of the header, table or a partition.", "PART[:OFF[:LEN]]"),
 
     _filter("output", "-o, --output", "path", None, "Write to a file instead of stdout.", "FILE"),
@@ -35,9 +41,7 @@ INSPECT_OPTIONS: tuple[Option, ...] = (
             rule="a list of attrs, weights, io, edges"),
     _filter("stats", "--stats", "bool", False, "Minimum, maximum and mean of the tensors."),
     _filter("map", "--map", "bool", False, "Draw the address map of the variables."),
-    _filter("around", "--around", "str", None, "Only the surroundings of a node.", "NODE"),
-    _filter("depth", "--depth", "int", 2, "How far --around goes.", "N", bounds=(0, INT64_MAX)),
-    _filter("force", "--force", "bool", False, "Draw graphs of more than 2000 nodes."),
+    _filter("hash", "--hash/--no-hash", "bool", True, "Digest and entropy of each partition; reads the whole file."),
     _filter("oneline", "--oneline", "bool", False, "One line per file."),
     _filter("strict", "--strict", "bool", False, "Treat the reader's warnings as errors."),
     _filter("salvage", "--salvage", "bool", False, "Print what can be read of a damaged file."),
@@ -47,9 +51,14 @@ INSPECT_OPTIONS: tuple[Option, ...] = (
     _other("extract", "--extract", "str", None, "Write a tensor, or all, as .npy.", "NAME", multiple=True),
     _other("to", "--to", "path", None, "Directory of --extract.", "DIR"),
     _other("origin-format", "--origin-format", "bool", False, "Convert extracted data to the origin format."),
-    _other("diff", "--diff", "bool", False, "Compare two files; exit 1 when they differ."),
-    _other("only", "--only", "str", None, "Compare these sections only.", "LIST"),
-    _other("ignore", "--ignore", "str", None, "Leave out: options,cmdline,names,addresses,attr:GLOB.", "LIST"),
-    _other("rtol", "--rtol", "float", None, "Relative tolerance of weights.", "R"),
-    _other("atol", "--atol", "float", None, "Absolute tolerance of weights.", "A"),
+
+    _refused("graph", "--graph", "str", None, "The graph as a picture or text.", "FORMAT", note=_NO_PICTURES),
+    _refused("around", "--around", "str", None, "Only the surroundings of a node.", "NODE", note=_NO_PICTURES),
+    _refused("depth", "--depth", "str", None, "How far --around goes.", "N", note=_NO_PICTURES),
+    _refused("force", "--force", "bool", False, "Draw graphs of more than 2000 nodes.", note=_NO_PICTURES),
+    _refused("diff", "--diff", "bool", False, "Compare two files.", note=_NO_DIFF),
+    _refused("only", "--only", "str", None, "Compare these sections only.", "LIST", note=_NO_DIFF),
+    _refused("ignore", "--ignore", "str", None, "Leave out of the comparison.", "LIST", note=_NO_DIFF),
+    _refused("rtol", "--rtol", "str", None, "Relative tolerance of weights.", "R", note=_NO_DIFF),
+    _refused("atol", "--atol", "str", None, "Absolute tolerance of weights.", "A", note=_NO_DIFF),
 )  # fmt: skip

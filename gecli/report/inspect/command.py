@@ -1,0 +1,360 @@
+"""From the options of `gecli inspect-om` to what is printed and the exit status."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Protocol, TextIO
+
+from gecli.errors import Diagnostic, InputError, InvalidOption
+from gecli.options.inspect_table import VIEWS
+from gecli.report.inspect.json_text import json_chunks
+from gecli.report.inspect.subject import Subject, open_subject
+from gecli.report.inspect.view import Table, View
+from gecli.wire.walker import WireError
+
+if TYPE_CHECKING:
+    from gecli.options.resolution import Options
+    from gecli.report.inspect.stored_data import Store
+
+STDIN = "-"
+COPY_BYTES = 1 << 20
+
+
+class Screen(Protocol):
+    """The console of the command line."""
+
+    json: bool
+    stdout: TextIO
+    document_printed: bool
+
+    def report(self, diagnostics: Any) -> None: ...
+    def say(self, text: str, level: int = 0) -> None: ...
+    def colored(self, stream: TextIO) -> bool: ...
+
+
+def inspect_command(options: Options, paths: list[str], screen: Screen) -> int:
+    """Show every file; returns the exit status: that of the first bad file, 0 without one."""
+    _check(options, paths)
+    with _output(options, screen) as out, _store(options) as store:
+        if options.flag("oneline"):
+            return _one_line_each(paths, screen, out)
+        if len(paths) == 1:
+            return _one(options, paths[0], screen, out, store)
+        return _several(options, paths, screen, out, store)
+
+
+def _check(options: Options, paths: list[str]) -> None:
+    if options.texts("extract") and not options.text("to"):
+        raise InvalidOption("E10054", "--extract needs --to", option="--to", do="--extract all --to DIR")
+    if options.text("to") and not options.texts("extract"):
+        raise InvalidOption("E10054", "--to needs --extract", option="--extract", do="--extract all --to DIR")
+    if len(paths) > 1 and options.texts("extract"):
+        raise InvalidOption("E10054", "--extract takes one file", option="--extract", do="name one file")
+    if options.flag("embed-data") and options.text("data-file"):
+        raise InvalidOption("E10047", "--embed-data and --data-file exclude each other", do="--embed-data")
+    if paths.count(STDIN) > 1:
+        raise InvalidOption("E10054", "standard input can be read once only", do="give - once")
+
+
+def _one(options: Options, path: str, screen: Screen, out: Output, store: Store) -> int:
+    with _placed(path) as place:
+        try:
+            view, subject = _shown(options, path, place, store)
+        except InputError as error:
+            if not options.flag("salvage"):
+                raise _named(error, path, place) from error
+            return _salvaged(error, path, place, screen, out)
+        warnings = _warnings(subject, options, path, place)
+        out.write(view, [warning.as_json() for warning in warnings])
+        screen.report(warnings)
+    return next((warning.exit_status for warning in warnings if warning.severity == "error"), 0)
+
+
+def _several(options: Options, paths: list[str], screen: Screen, out: Output, store: Store) -> int:
+    status = 0
+    documents: list[dict[str, Any]] = []
+    for path in paths:
+        with _placed(path) as place:
+            try:
+                view, subject = _shown(options, path, place, store)
+                warnings = _warnings(subject, options, path, place)
+            except InputError as error:
+                found = _named(error, path, place)
+                screen.report(found.diagnostics)
+                status = status or found.exit_status
+                documents.append({"path": path, "errors": [each.as_json() for each in found.diagnostics]})
+                continue
+            if screen.json:
+                documents.append({"path": path, "document": out.with_warnings(view, warnings)})
+                out.chunks_into(documents[-1])
+            else:
+                out.text(f"== {path}")
+                out.write(view, [])
+            screen.report(warnings)
+            status = status or next((each.exit_status for each in warnings if each.severity == "error"), 0)
+    if screen.json:
+        out.document({"schema": "gecli.inspect.files/1", "files": documents})
+    return status
+
+
+def _one_line_each(paths: list[str], screen: Screen, out: Output) -> int:
+    from gecli.report.inspect.summary import oneline, oneline_text
+
+    status = 0
+    rows: list[dict[str, Any]] = []
+    for path in paths:
+        with _placed(path) as place:
+            try:
+                row = oneline(open_subject(path, place))
+            except InputError as error:
+                found = _named(error, path, place)
+                status = status or found.exit_status
+                row = {"path": path, "ok": False, "kind": found.kind or None, "name": None, "soc": None,
+                       "signature": None, "size": None, "error": found.first.message}  # fmt: skip
+        rows.append(row)
+        if not screen.json:
+            out.text(oneline_text(row))
+    if screen.json:
+        out.document({"schema": "gecli.inspect.oneline/1", "files": rows})
+    return status
+
+
+def _shown(options: Options, path: str, place: str, store: Store) -> tuple[View, Subject]:
+    subject = open_subject(path, place)
+    if options.texts("extract"):
+        from gecli.report.inspect.extraction import extract
+
+        names, directory = options.texts("extract"), options.text("to") or "."
+        return extract(subject, names, directory, origin_format=options.flag("origin-format")), subject
+    return view_of(subject, options, store), subject
+
+
+def view_of(subject: Subject, options: Options, store: Store) -> View:
+    """The view that the options name; without one the summary, or the whole model with --json."""
+    name = next((each for each in VIEWS if options.get(each)), "")
+    if not name:
+        name = "model" if options.flag("json") else "summary"
+    if name == "model":
+        from gecli.report.inspect.model_document import model_view
+
+        return model_view(subject, store)
+    if name == "summary":
+        from gecli.report.inspect.summary import summary_view
+
+        return summary_view(subject)
+    if name == "partitions":
+        from gecli.report.inspect.partitions import partitions_view
+
+        return partitions_view(subject, digests=options.flag("hash"))
+    if name == "hex":
+        from gecli.report.inspect.hexdump import hex_view
+
+        return hex_view(subject, options.text("hex") or "")
+    if name in ("nodes", "tensors", "vars"):
+        return _graph_view(name, subject, options)
+    return _simple_view(name, subject)
+
+
+def _graph_view(name: str, subject: Subject, options: Options) -> View:
+    if name == "nodes":
+        from gecli.report.inspect.nodes import NodeFilter, nodes_view
+
+        show = frozenset((options.text("show") or "").split(",")) - {""}
+        wanted = NodeFilter(options.texts("type"), options.texts("name"), options.text("graph-name"), show)
+        return nodes_view(subject, wanted)
+    if name == "tensors":
+        from gecli.report.inspect.tensors import tensors_view
+
+        return tensors_view(subject, statistics=options.flag("stats"))
+    from gecli.report.inspect.variables import vars_view
+
+    return vars_view(subject, draw_map=options.flag("map"))
+
+
+def _simple_view(name: str, subject: Subject) -> View:
+    if name == "info":
+        from gecli.report.inspect.model_info import info_view
+
+        return info_view(subject)
+    if name == "atc-json":
+        from gecli.report.inspect.atc_document import atc_document
+        from gecli.report.inspect.model_document import open_fields
+
+        subject.model()  # its problems are the warnings
+        return View("atc-json", atc_document(open_fields(subject)))
+    if name == "io":
+        from gecli.report.inspect.interface import io_view
+
+        return io_view(subject)
+    if name == "options":
+        from gecli.report.inspect.recorded_options import options_view
+
+        return options_view(subject)
+    from gecli.report.inspect.task_list import kernels_view, tasks_view
+
+    return tasks_view(subject) if name == "tasks" else kernels_view(subject)
+
+
+def _warnings(subject: Subject, options: Options, path: str, place: str) -> list[Diagnostic]:
+    """The reader's warnings under the name that the user typed; errors with --strict."""
+    severity = "error" if options.flag("strict") else "warning"
+    if options.flag("strict"):
+        subject.digest_state(always=True)
+        subject.tasks()
+        subject.inout()
+    found = [_renamed(warning, path, place) for warning in subject.warnings]
+    return [replace(each, severity=severity) if each.code != "G3005" else each for each in found]
+
+
+def _salvaged(error: InputError, path: str, place: str, screen: Screen, out: Output) -> int:
+    from gecli.report.inspect.salvage import salvage_view
+
+    view = salvage_view(path, place)
+    found = _named(error, path, place)
+    if view is None:
+        raise found from error
+    out.write(view, [each.as_json() for each in found.diagnostics])
+    screen.report(found.diagnostics)
+    return found.exit_status
+
+
+def _named(error: InputError, path: str, place: str) -> InputError:
+    """The error under the name that the user typed."""
+    if path == place:
+        return error
+    found = InputError.of(_renamed(each, path, place) for each in error.diagnostics)
+    assert isinstance(found, InputError)
+    return found
+
+
+def _renamed(diagnostic: Diagnostic, path: str, place: str) -> Diagnostic:
+    if path == place:
+        return diagnostic
+    return replace(
+        diagnostic,
+        message=diagnostic.message.replace(place, path),
+        where=diagnostic.where.replace(place, path),
+        do=diagnostic.do.replace(place, path),
+        file=path,
+    )
+
+
+@contextmanager
+def _placed(path: str) -> Iterator[str]:
+    """Where the bytes of a file are: standard input is copied to a temporary file, which views can read at random."""
+    if path != STDIN:
+        yield path
+        return
+    import tempfile
+
+    with tempfile.NamedTemporaryFile(prefix="gecli-stdin-") as copy:
+        while block := sys.stdin.buffer.read(COPY_BYTES):
+            copy.write(block)
+        copy.flush()
+        yield copy.name
+
+
+# ---------------------------------------------------------------- output
+
+
+class Output:
+    """Where the view goes: standard output, or the file of -o."""
+
+    def __init__(self, screen: Screen, write: Any, *, is_file: bool) -> None:
+        self.screen = screen
+        self._write = write
+        self.is_file = is_file
+
+    def write(self, view: View, warnings: list[dict[str, Any]]) -> None:
+        """The whole view, as JSON or as text."""
+        if view.name == "atc-json":
+            self.document(view.document)
+        elif self.screen.json:
+            self.document({**view.full_document(), "warnings": warnings})
+        else:
+            for block in view.blocks:
+                if isinstance(block, Table):
+                    self.table(block)
+                elif isinstance(block, str):
+                    self.text(block)
+                else:
+                    for line in block:
+                        self.text(line)
+
+    def text(self, line: str) -> None:
+        self._write(line + "\n")
+
+    def table(self, table: Table) -> None:
+        if not self.is_file and self.screen.stdout.isatty() and self.screen.colored(self.screen.stdout):
+            from gecli.report.inspect.rich_table import print_table
+
+            print_table(table, self.screen.stdout)
+            return
+        for line in table.lines():
+            self.text(line)
+
+    def document(self, content: Mapping[str, Any]) -> None:
+        self.screen.document_printed = self.screen.document_printed or not self.is_file
+        encoding = "utf-8" if self.is_file else (self.screen.stdout.encoding or "ascii")
+        ascii_only = encoding.lower().replace("-", "") != "utf8"
+        try:
+            for chunk in json_chunks(content, ascii_only=ascii_only):
+                self._write(chunk)
+        except WireError as error:
+            raise InputError("G3004", f"MODEL_DEF is damaged: {error}", kind="bad-proto", where="MODEL_DEF") from error
+        self._write("\n")
+
+    def with_warnings(self, view: View, warnings: list[Diagnostic]) -> dict[str, Any]:
+        shown = view.document if view.name == "atc-json" else view.full_document()
+        return {**shown, "warnings": [warning.as_json() for warning in warnings]}
+
+    def chunks_into(self, entry: dict[str, Any]) -> None:
+        """Make the lists of a document now, while its file is open."""
+        import json
+
+        entry["document"] = json.loads("".join(json_chunks(entry["document"])))
+
+
+@contextmanager
+def _store(options: Options) -> Iterator[Store]:
+    """What happens to the data that the document of --json describes."""
+    from gecli.report.inspect.stored_data import DataFile, base64_data, no_data
+
+    target = options.text("data-file")
+    if not target:
+        yield base64_data if options.flag("embed-data") else no_data
+        return
+    from gecli.artifacts.publish import publishing
+
+    with publishing(target) as stream:
+        yield DataFile(os.path.basename(target), stream.write).store
+
+
+@contextmanager
+def _output(options: Options, screen: Screen) -> Iterator[Output]:
+    target = options.text("output")
+    if not target or target == STDIN:
+        yield Output(screen, _stdout_writer(screen.stdout), is_file=False)
+        return
+    from gecli.artifacts.publish import publishing
+
+    with publishing(target) as stream:
+        yield Output(screen, lambda text: stream.write(text.encode("utf-8", "backslashreplace")), is_file=True)
+    screen.say(f"wrote {os.fspath(target)}", level=1)
+
+
+def _stdout_writer(stdout: TextIO) -> Any:
+    """Characters that the encoding lacks become escapes."""
+
+    def write(text: str) -> None:
+        try:
+            stdout.write(text)
+        except UnicodeEncodeError:
+            encoding = stdout.encoding or "ascii"
+            stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
+
+    return write

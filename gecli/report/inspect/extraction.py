@@ -1,0 +1,187 @@
+"""Tensors written as `.npy` with a sidecar each, and a manifest for all of them (cli.md 2.4)."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from gecli.artifacts.publish import publishing
+from gecli.errors import InputError, InvalidOption
+from gecli.ir.dtype import DataType
+from gecli.ir.packing import unpack
+from gecli.ir.tensor_desc import TensorDesc
+from gecli.report.inspect.attribute_values import desc_json
+from gecli.report.inspect.subject import Subject
+from gecli.report.inspect.tensors import HeldTensor, held_tensors
+from gecli.report.inspect.view import View, cell
+
+ALL = "all"
+NAME_BYTES = 200  # leaves room for the suffixes below the usual limit of 255
+WIDENED = {DataType.INT4: np.int8, DataType.INT2: np.int8}
+
+
+def extract(subject: Subject, names: Sequence[str], directory: str, *, origin_format: bool = False) -> View:
+    """Write the named tensors, or `all`. Raises InvalidOption for a name that is not there, OutputError."""
+    held = {each.name: each for each in held_tensors(subject)}
+    wanted = list(held.values()) if ALL in names else [_named(held, name) for name in dict.fromkeys(names)]
+    rows: list[dict[str, Any]] = []
+    taken: set[str] = set()
+    for each in wanted:
+        stem = unique_name(each.name, taken)
+        rows.append(_write(subject, each, directory, stem, origin_format))
+    if ALL in names:
+        manifest = {row["name"]: {"file": row["file"], "sha256": row["sha256"]} for row in rows}
+        _publish(os.path.join(directory, "manifest.json"), [_json(manifest)])
+    lines = [
+        f"{os.path.join(directory, row['file'])}  {cell(row['name'])}  {row['dtype']} {row['shape']}" for row in rows
+    ]
+    return View("extract", {"directory": directory, "tensors": rows}, [*lines, f"{len(rows)} tensors written"])
+
+
+def unique_name(name: str, taken: set[str]) -> str:
+    """A file name that cannot leave its directory; clashes get ~2, ~3 (also on file systems that fold case)."""
+    stem = re.sub(r"[^A-Za-z0-9._-]", "_", name)[:NAME_BYTES]
+    if not stem.strip(".") or stem.lower() == "manifest":
+        stem = f"_{stem}"
+    found, count = stem, 1
+    while found.lower() in taken:
+        count += 1
+        found = f"{stem}~{count}"
+    taken.add(found.lower())
+    return found
+
+
+def _named(held: dict[str, HeldTensor], name: str) -> HeldTensor:
+    if name in held:
+        return held[name]
+    from gecli.options.spelling import closest
+
+    near = closest(name, list(held))
+    raise InvalidOption(
+        "E10001", f"the file holds no tensor {name!r}", option="--extract",
+        why=f"{len(held)} tensors are there" + (f", one is {near}" if near else ""),
+        do=f"--extract {near}" if near else "gecli inspect-om FILE --tensors",
+    )  # fmt: skip
+
+
+def _write(subject: Subject, each: HeldTensor, directory: str, stem: str, origin_format: bool) -> dict[str, Any]:
+    weight, file = each.weight, f"{stem}.npy"
+    desc = weight.desc
+    path = os.path.join(directory, file)
+    if origin_format and (desc.logical_format != desc.format or desc.logical_shape != desc.shape):
+        desc = desc.logical()
+        digest = _publish(path, _npy(_in_origin(subject, each), desc.shape))
+    elif desc.dtype.bits is not None and desc.dtype.bits >= 8:
+        digest = _publish(path, _streamed(subject, each))
+    else:
+        digest = _publish(path, _npy(_narrow(subject, each), desc.shape))
+    sidecar = {
+        "name": each.name,
+        "node": each.node,
+        "dtype": _dtype_name(desc.dtype),
+        "format": desc.format.name,
+        "storage_shape": list(desc.shape),
+        "origin_format": desc.logical_format.name,
+        "origin_shape": list(desc.logical_shape),
+    }
+    _publish(os.path.join(directory, f"{stem}.json"), [_json(sidecar)])
+    shown = desc_json(desc) or {}
+    return {"name": each.name, "file": file, "sha256": digest, "dtype": sidecar["dtype"], "shape": shown["shape"]}
+
+
+def _streamed(subject: Subject, each: HeldTensor) -> Iterable[bytes]:
+    """The file's bytes under a header: nothing is held."""
+    desc = each.weight.desc
+    if not desc.is_static or desc.nbytes != each.weight.source.nbytes:
+        raise _does_not_fit(subject, each)
+    yield _header(_npy_dtype(desc.dtype), desc.shape)
+    yield from each.weight.chunks()
+
+
+def _narrow(subject: Subject, each: HeldTensor) -> Any:
+    """Types of less than a byte: one element a byte."""
+    desc = each.weight.desc
+    if desc.dtype.bits is None:
+        return np.frombuffer(each.weight.source.read(), np.uint8)
+    try:
+        values = unpack(each.weight.source.read(), desc.dtype, desc.shape)
+    except ValueError as error:
+        raise _does_not_fit(subject, each) from error
+    return values.astype(WIDENED[desc.dtype]) if desc.dtype in WIDENED else values.view(np.uint8)
+
+
+def _in_origin(subject: Subject, each: HeldTensor) -> Any:
+    from gecli.layout.transfer import transfer
+    from gecli.layout.transfer_error import TransferError
+
+    desc = each.weight.desc
+    try:
+        array = unpack(each.weight.source.read(), desc.dtype, desc.shape)
+        moved = transfer(array, desc, desc.logical())
+    except (ValueError, TransferError) as error:
+        raise InputError(
+            "G3012", f"{subject.path}: tensor {each.name!r} cannot be converted to {desc.logical_format.name}",
+            kind="bad-weights", file=subject.path, node=each.node, why=str(error), do="leave out --origin-format",
+        ) from error  # fmt: skip
+    return np.ascontiguousarray(moved).view(_npy_dtype(desc.dtype))
+
+
+def _does_not_fit(subject: Subject, each: HeldTensor) -> InputError:
+    desc: TensorDesc = each.weight.desc
+    return InputError(
+        "G3012", f"{subject.path}: tensor {each.name!r} has {each.weight.source.nbytes} bytes, its shape needs others",
+        kind="bad-weights", file=subject.path, node=each.node, why=f"the description is {desc}",
+        do="gecli inspect-om FILE --tensors",
+    )  # fmt: skip
+
+
+def _npy_dtype(dtype: DataType) -> Any:
+    """A type that every reader of `.npy` knows: raw bits for those that numpy lacks."""
+    try:
+        item = np.dtype(dtype.numpy)
+    except (ValueError, TypeError):
+        return np.dtype(np.uint8)
+    if item.kind in "biufc" and item.isbuiltin == 1:
+        return item
+    return np.dtype(f"u{item.itemsize}")
+
+
+def _dtype_name(dtype: DataType) -> str:
+    try:
+        return str(np.dtype(dtype.numpy).name)
+    except (ValueError, TypeError):
+        return dtype.serial.removeprefix("DT_").lower()
+
+
+def _header(dtype: Any, shape: tuple[int, ...]) -> bytes:
+    buffer = io.BytesIO()
+    facts = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(buffer, facts)
+    return buffer.getvalue()
+
+
+def _npy(array: Any, shape: tuple[int, ...]) -> Iterable[bytes]:
+    array = array if array.size != int(np.prod(shape)) else array.reshape(shape)
+    return [_header(array.dtype, array.shape), np.ascontiguousarray(array).tobytes()]
+
+
+def _json(content: dict[str, Any]) -> bytes:
+    text = json.dumps(content, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+    return text.encode("utf-8", "backslashreplace")
+
+
+def _publish(path: str, pieces: Iterable[bytes]) -> str:
+    """Write the file; returns its digest."""
+    digest = hashlib.sha256()
+    with publishing(path) as stream:
+        for piece in pieces:
+            digest.update(piece)
+            stream.write(piece)
+    return digest.hexdigest()

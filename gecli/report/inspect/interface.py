@@ -1,0 +1,113 @@
+"""Inputs and outputs in run order, with gears (cli.md 2.1 --io)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from gecli.artifacts.inout_info import InOutInfo, dtype_name, inout_of
+from gecli.errors import Diagnostic
+from gecli.ir.attributes import DATA_TYPES
+from gecli.ir.format import Format
+from gecli.report.inspect.subject import Subject
+from gecli.report.inspect.view import Block, Table, View, cell
+from gecli.report.sizes import dtype_text, shape_text
+
+if TYPE_CHECKING:
+    from gecli.artifacts.inout_info import ModelTensor
+    from gecli.ir.tensor_desc import TensorDesc
+    from gecli.wire.model_record import GraphRecord, ModelRecord
+
+COLUMNS = ("", "name", "dtype", "format", "shape", "origin format", "origin shape", "bytes")
+
+
+def io_view(subject: Subject) -> View:
+    facts = interface_facts(subject)
+    rows = [
+        (f"{kind} {row['index']}", cell(row["name"]), dtype_text(row["dtype"]), row["format"],
+         shape_text(row["shape"]) + _ranges(row), row["origin_format"] or "-",
+         shape_text(row["origin_shape"]) if row["origin_shape"] is not None else "-",
+         str(row["size"]) if row["size"] else "?")
+        for kind in ("input", "output")
+        for row in facts[f"{kind}s"]
+    ]  # fmt: skip
+    blocks: list[Block] = [Table(COLUMNS, rows, frozenset(("bytes",)))]
+    blocks += [f"{name.replace('_', ' ')}: {gears}" for name, gears in facts["gears"].items() if gears]
+    blocks.append(f"source: {facts['source']}")
+    return View("io", facts, blocks)
+
+
+def interface_facts(subject: Subject) -> dict[str, Any]:
+    """What a model query reports: MODEL_INOUT_INFO if there is one, else what the graph says."""
+    stored = subject.inout()
+    model = subject.model_or_none() if stored is not None else subject.model()
+    info = stored if stored is not None else _derived(subject, model)
+    inputs, outputs = _origins(model.root) if model is not None and model.graphs else ({}, [])
+    input_rows = [_row(k, tensor, inputs.get(tensor.name)) for k, tensor in enumerate(info.inputs)]
+    descs = outputs if len(outputs) == len(info.outputs) else [None] * len(info.outputs)
+    return {
+        "source": "graph" if stored is None else "MODEL_INOUT_INFO",
+        "inputs": input_rows,
+        "outputs": [_row(k, tensor, desc) for k, (tensor, desc) in enumerate(zip(info.outputs, descs))],
+        "gears": _gears(info),
+    }
+
+
+def _derived(subject: Subject, model: ModelRecord | None) -> InOutInfo:
+    """What the graph says; a graph whose attributes contradict its descriptors has an empty interface."""
+    try:
+        return inout_of(model) if model is not None and model.graphs else InOutInfo()
+    except (IndexError, ValueError, TypeError) as error:
+        subject.warn(
+            Diagnostic(
+                "G3015", "inputs and outputs cannot be derived from the graph", why=str(error), kind="bad-inout",
+                file=subject.path,
+            )
+        )  # fmt: skip
+        return InOutInfo()
+
+
+def _row(index: int, tensor: ModelTensor, desc: TensorDesc | None) -> dict[str, Any]:
+    fmt = Format(tensor.format).name if 0 <= tensor.format < 1 << 32 else f"UNKNOWN_{tensor.format}"
+    return {
+        "index": index,
+        "name": tensor.name,
+        "dtype": dtype_name(tensor.dtype),
+        "format": fmt,
+        "shape": list(tensor.dims),
+        "shape_v2": list(tensor.dims_v2) if tensor.dims_v2 != tensor.dims else None,
+        "shape_range": [list(pair) for pair in tensor.shape_range] or None,
+        "origin_format": None if desc is None else desc.logical_format.name,
+        "origin_shape": None if desc is None else list(desc.logical_shape),
+        "size": tensor.size_bytes,
+    }
+
+
+def _origins(root: GraphRecord) -> tuple[dict[str, TensorDesc], list[TensorDesc | None]]:
+    """Descriptors of the inputs by name, and those of the outputs in order."""
+    inputs: dict[str, TensorDesc] = {}
+    for node in root.nodes_of(*DATA_TYPES):
+        first = node.input_descs[0] if node.input_descs else None
+        desc = first or (node.output_descs[0] if node.output_descs else None)
+        if desc is not None:
+            inputs.setdefault(node.name, desc)
+    outputs: list[TensorDesc | None] = []
+    for node in root.nodes_of("NetOutput"):
+        outputs = [desc for port, desc in zip(node.inputs, node.input_descs) if port is not None]
+    return inputs, outputs
+
+
+def _gears(info: InOutInfo) -> dict[str, Any]:
+    return {
+        "dynamic_batch": list(info.dynamic_batch),
+        "dynamic_hw": [list(row) for row in info.dynamic_hw],
+        "dynamic_dims": [list(row) for row in info.dynamic_dims],
+        "output_shapes": list(info.output_shapes),
+        "shape_order": list(info.shape_order),
+    }
+
+
+def _ranges(row: dict[str, Any]) -> str:
+    pairs = row["shape_range"]
+    if not pairs:
+        return ""
+    return " in " + "x".join(f"{low}..{'' if high < 0 else high}" for low, high in pairs)

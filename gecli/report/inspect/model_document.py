@@ -1,0 +1,201 @@
+"""The `gecli.inspect/1` document: everything in the file (cli.md 2.2)."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from gecli.artifacts.file_access import opened, pread
+from gecli.artifacts.partition_table import Partition, PartitionType
+from gecli.report.inspect.atc_document import dtype_name, val_type_name
+from gecli.report.inspect.interface import interface_facts
+from gecli.report.inspect.model_fields import ATTR, GRAPH, LIST, OP, TENSOR, Field, Fields, Message, ModelFields, Ref
+from gecli.report.inspect.partitions import partition_rows
+from gecli.report.inspect.stored_data import Store, no_data
+from gecli.report.inspect.subject import Subject
+from gecli.report.inspect.summary import header_json, summary_facts
+from gecli.report.inspect.task_list import task_counts
+from gecli.report.inspect.view import Rows, View
+
+SHOWN_BYTES = 256
+CHUNK_BYTES = 1 << 20
+PLAIN_LISTS = ("s", "i", "f", "b")
+LIST_TYPES = {"bt": "list_bytes", "td": "list_tensor_desc", "t": "list_tensor", "g": "list_graph",
+              "na": "list_named_attrs", "dt": "list_data_type"}  # fmt: skip
+VALUE_TYPES = {"bt": "bytes", "func": "func", "td": "tensor_desc", "t": "tensor", "g": "graph",
+               "list_list_int": "list_list_int", "list_list_float": "list_list_float", "dt": "data_type",
+               "expression": "expression"}  # fmt: skip
+
+
+def model_view(subject: Subject, store: Store = no_data) -> View:
+    """`store` adds data (or the place where it was put) to every value of bytes."""
+    if subject.kind in ("rdcpkt", "idx"):
+        facts = summary_facts(subject)
+        return View("model", {**facts, "file": _file(subject)})
+    om = subject.om
+    document: dict[str, Any] = {"file": _file(subject), "models": []}
+    if om is not None:
+        document |= {"header": header_json(om), "partitions": partition_rows(om)}
+    if subject.kind in ("bundle", "preload"):
+        return View("model", document)
+    root = None
+    for index in range(subject.model_count):
+        subject.model(index)  # its problems are the document's warnings
+        fields = open_fields(subject, index, root)
+        root = root or fields
+        weights = om.models[index].partition(PartitionType.WEIGHTS_DATA) if om is not None else None
+        document["models"].append(_model(subject, index, fields, _Renderer(subject.place, store, weights)))
+    return View("model", document)
+
+
+def open_fields(subject: Subject, index: int = 0, root: ModelFields | None = None) -> ModelFields:
+    """MODEL_DEF of one model, field by field."""
+    from gecli.wire.byte_source import FileSource
+
+    offset, size = 0, subject.size_bytes
+    if subject.om is not None:
+        part = subject.om.models[index].partition(PartitionType.MODEL_DEF)
+        assert part is not None  # the model was read before
+        offset, size = part.offset_bytes, part.size_bytes
+    with FileSource(subject.place, offset, size) as source:
+        return ModelFields(source, subject.size_bytes, None if root is None else root.root_names)
+
+
+def _file(subject: Subject) -> dict[str, Any]:
+    digest = hashlib.sha256()
+    with opened(subject.place) as handle:
+        position = 0
+        while block := pread(handle, position, CHUNK_BYTES):
+            digest.update(block)
+            position += len(block)
+    return {"path": subject.path, "size": subject.size_bytes, "sha256": digest.hexdigest(), "kind": subject.kind}
+
+
+def _model(subject: Subject, index: int, fields: ModelFields, render: _Renderer) -> dict[str, Any]:
+    members = fields.members
+    return {
+        "name": members.get("name", ""),
+        "version": members.get("version", 0),
+        "custom_version": members.get("custom_version", ""),
+        "attrs": render.attrs(fields.attrs),
+        "graphs": Rows(lambda: _graphs(fields, render)),
+        "tasks": task_counts(subject, index),
+        "inout": interface_facts(subject) if index == 0 else None,
+    }
+
+
+def _graphs(fields: ModelFields, render: _Renderer) -> Iterator[Any]:
+    for head, ops in fields.graphs():
+        members = render.message(GRAPH, head)
+        yield {
+            "name": members.get("name", ""),
+            "inputs": members.get("input", []),
+            "outputs": members.get("output", []),
+            "attrs": members.get("attr", {}),
+            "ops": Rows(_rendered(render, ops)),
+        }
+
+
+def _rendered(render: _Renderer, ops: Iterator[Fields]) -> Callable[[], Iterator[Any]]:
+    return lambda: (render.message(OP, op) for op in ops)
+
+
+class _Renderer:
+    """Fields of messages as JSON values."""
+
+    def __init__(self, path: str, store: Store, weights: Partition | None) -> None:
+        self.path = path
+        self.store = store
+        self.weights = weights
+
+    def message(self, kind: Message, fields: Fields) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for spec in kind.fields.values():
+            if spec.name not in fields:
+                continue
+            value = fields[spec.name]
+            if spec.is_map:
+                found[spec.name] = self.attrs(value)
+            elif spec.message is not None and spec.repeated:
+                found[spec.name] = [self.message(spec.message, item) for item in value]
+            elif spec.message is not None:
+                found[spec.name] = self.message(spec.message, value)
+            elif spec.repeated:
+                found[spec.name] = [self.scalar(spec, item) for item in value]
+            else:
+                found[spec.name] = self.scalar(spec, value)
+        if kind is TENSOR and "data" not in found and self.store is not no_data:
+            outside = self.weight_of(fields.get("desc", {}))
+            if outside is not None:
+                found["data"] = self.data(outside)
+        return found
+
+    def weight_of(self, desc: Fields) -> Ref | None:
+        """Where a tensor without data of its own lies in WEIGHTS_DATA."""
+        size, place = desc.get("weight_size", 0), desc.get("data_offset", 0)
+        merged = desc.get("attr", {}).get("merged_offset", {}).get("i")
+        place = place if merged is None else merged
+        area = self.weights
+        if area is None or size <= 0 or place < 0 or place + size > area.size_bytes:
+            return None
+        return Ref(area.offset_bytes + place, size)
+
+    def scalar(self, spec: Field, value: Any) -> Any:
+        if spec.kind == "bytes":
+            return self.data(value)
+        if spec.kind == "dtype":
+            return dtype_name(value)
+        if spec.kind == "val_type":
+            return val_type_name(value)
+        return value
+
+    def attrs(self, attrs: dict[str, Fields]) -> dict[str, Any]:
+        return {key: self.attr(attrs[key]) for key in sorted(attrs)}
+
+    def attr(self, value: Fields) -> Any:
+        """Plain for s, i, f, b and lists of them, else an object with `type`."""
+        for kind in ("i", "b", "f"):
+            if kind in value:
+                return value[kind]
+        if "s" in value:
+            return self.text(value["s"])
+        if "list" in value:
+            return self.list_value(value["list"])
+        for spec in ATTR.fields.values():
+            if spec.name in value:
+                inner = value[spec.name]
+                shown = self.message(spec.message, inner) if spec.message is not None else self.scalar(spec, inner)
+                return {"type": VALUE_TYPES[spec.name], "value": shown}
+        return None
+
+    def list_value(self, value: Fields) -> Any:
+        for kind in PLAIN_LISTS:
+            if kind in value:
+                return [self.text(item) if kind == "s" else item for item in value[kind]]
+        for kind, name in LIST_TYPES.items():
+            if kind in value:
+                return {"type": name, "value": self.message(LIST, {kind: value[kind]})[kind]}
+        return []
+
+    def text(self, data: bytes) -> Any:
+        try:
+            return data.decode("utf-8")
+        except UnicodeDecodeError:
+            return self.data(data)
+
+    def data(self, value: bytes | Ref) -> Any:
+        """Short UTF-8 is text; everything else its size and digest, with the data where they are wanted."""
+        if isinstance(value, bytes) and len(value) <= SHOWN_BYTES:
+            try:
+                return value.decode("utf-8")
+            except UnicodeDecodeError:
+                pass
+        if isinstance(value, bytes):
+            return {"bytes": len(value), "sha256": hashlib.sha256(value).hexdigest(), **self.store(value)}
+        digest = hashlib.sha256()
+        with opened(self.path) as handle:
+            for position in range(0, value.length, CHUNK_BYTES):
+                digest.update(pread(handle, value.offset + position, min(CHUNK_BYTES, value.length - position)))
+            data = pread(handle, value.offset, value.length) if self.store is not no_data else b""
+        return {"bytes": value.length, "sha256": digest.hexdigest(), **self.store(data)}

@@ -1,0 +1,367 @@
+"""MODEL_DEF field by field, under the names of GE's ge.proto, for the documents that show everything.
+
+The graph reader (`gecli.wire`) makes a model to work with and leaves out what gecli does not use; these documents show
+what is in the file. The bytes come from the walker, which leaves tensor data in the file.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from gecli.wire.attribute_names import AttrNames
+from gecli.wire.byte_source import ByteSource
+from gecli.wire.ge_ir_shapes import MODEL as LARGE_FIELDS
+from gecli.wire.walker import WireError, strip_large_fields
+
+MAX_DEPTH = 100
+DATA_OFFSET, DATA_LENGTH = "data_file_offset", "data_file_length"  # private fields of the walker
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """Bytes that stay in the file."""
+
+    offset: int
+    length: int
+
+
+@dataclass(slots=True)
+class Field:
+    """`kind` is string, bytes, int, bool, float, dtype, val_type, or message."""
+
+    name: str
+    kind: str
+    repeated: bool = False
+    message: Message | None = None
+    is_map: bool = False
+    always: bool = False  # member of a oneof: a default value on the wire counts
+
+
+@dataclass(eq=False, slots=True)
+class Message:
+    """Fields by number."""
+
+    name: str
+    fields: dict[int, Field] = field(default_factory=dict)
+
+
+Fields = dict[str, Any]
+
+
+def _scalars(target: Message, kind: str, always: bool = False, **names: int) -> None:
+    for name, number in names.items():
+        target.fields[number] = Field(name.rstrip("_"), kind, always=always)
+
+
+def _many(target: Message, kind: str, **names: int) -> None:
+    for name, number in names.items():
+        target.fields[number] = Field(name, kind, repeated=True)
+
+
+SHAPE, DESC, TENSOR, NAMED = (
+    Message("ShapeDef"),
+    Message("TensorDescriptor"),
+    Message("TensorDef"),
+    Message("NamedAttrs"),
+)
+ATTR, LIST, OP, GRAPH = Message("AttrDef"), Message("ListValue"), Message("OpDef"), Message("GraphDef")
+MODEL, INT_ROW, INT_ROWS = Message("ModelDef"), Message("ListInt"), Message("ListListInt")
+FLOAT_ROW, FLOAT_ROWS = Message("ListFloat"), Message("ListListFloat")
+GROUPS = Message("AttrGroups")
+
+
+def _attr_map(name: str = "attr") -> Field:
+    return Field(name, "message", message=ATTR, is_map=True)
+
+
+def _one(name: str, message: Message, *, always: bool = False) -> Field:
+    return Field(name, "message", message=message, always=always)
+
+
+def _each(name: str, message: Message) -> Field:
+    return Field(name, "message", repeated=True, message=message)
+
+
+_many(SHAPE, "int", dim=1)
+_scalars(DESC, "string", name=1, layout=4, device_type=14, cmps_tab=20)
+_scalars(DESC, "dtype", dtype=2)
+_scalars(DESC, "bool", has_out_attr=9, reuse_input=12, output_tensor=13, input_tensor=15)
+_scalars(DESC, "int", size=10, weight_size=11, real_dim_cnt=16, reuse_input_index=17, data_offset=18, cmps_size=19,
+         cmps_tab_offset=21)  # fmt: skip
+DESC.fields |= {3: _one("shape", SHAPE), 5: _attr_map(), 6: _one("attr_groups", GROUPS)}
+_scalars(TENSOR, "bytes", data=2)
+TENSOR.fields |= {1: _one("desc", DESC), 15001: Field(DATA_OFFSET, "int"), 15002: Field(DATA_LENGTH, "int")}
+_scalars(NAMED, "string", name=1)
+NAMED.fields[2] = _attr_map()
+_many(INT_ROW, "int", list_i=1)
+INT_ROWS.fields[1] = _each("list_list_i", INT_ROW)
+_many(FLOAT_ROW, "float", list_f=1)
+FLOAT_ROWS.fields[1] = _each("list_list_f", FLOAT_ROW)
+_many(LIST, "bytes", s=2, bt=7)
+_many(LIST, "int", i=3, dt=12)
+_many(LIST, "float", f=4)
+_many(LIST, "bool", b=5)
+_scalars(LIST, "val_type", val_type=20)
+LIST.fields |= {8: _each("td", DESC), 9: _each("t", TENSOR), 10: _each("g", GRAPH), 11: _each("na", NAMED)}
+_scalars(ATTR, "bytes", always=True, s=2, bt=7, expression=17)
+_scalars(ATTR, "int", always=True, i=3, dt=15)
+_scalars(ATTR, "float", always=True, f=4)
+_scalars(ATTR, "bool", always=True, b=5)
+ATTR.fields |= {
+    1: _one("list", LIST, always=True), 10: _one("func", NAMED, always=True), 11: _one("td", DESC, always=True),
+    12: _one("t", TENSOR, always=True), 13: _one("g", GRAPH, always=True),
+    14: _one("list_list_int", INT_ROWS, always=True), 16: _one("list_list_float", FLOAT_ROWS, always=True),
+}  # fmt: skip
+_scalars(OP, "string", name=1, type=2)
+_many(OP, "string", input=5, input_name=23, src_name=24, dst_name=26, subgraph_name=35)
+_scalars(OP, "bool", has_out_attr=20)
+_scalars(OP, "int", id=21, stream_id=22)
+_many(OP, "int", src_index=25, dst_index=27, input_i=28, output_i=29, workspace=30, workspace_bytes=31)
+_many(OP, "bool", is_input_const=32)
+OP.fields |= {10: _attr_map(), 11: _one("attr_groups", GROUPS), 33: _each("input_desc", DESC),
+              34: _each("output_desc", DESC)}  # fmt: skip
+_scalars(GRAPH, "string", name=1)
+_many(GRAPH, "string", input=4, output=5)
+GRAPH.fields |= {6: _each("op", OP), 11: _attr_map(), 12: _one("attr_groups", GROUPS)}
+_scalars(MODEL, "string", name=1, custom_version=3)
+_scalars(MODEL, "int", version=2)
+MODEL.fields |= {7: _each("graph", GRAPH), 11: _attr_map(), 12: _one("attr_groups", GROUPS)}
+
+# AttrGroups is absent from every known file; its parts are shown as bytes.
+_many(GROUPS, "bytes", other_group_def=1, attr_group_def=2)
+
+
+class ModelFields:
+    """The message in `source`: model members at once, graphs and their operators one at a time."""
+
+    def __init__(self, source: ByteSource, file_size: int, root_names: AttrNames | None = None) -> None:
+        self._file_size = file_size
+        self._memo: dict[tuple[int, bytes], Fields] = {}
+        self._names: tuple[AttrNames, ...] = ()  # the model's own attributes are never compressed
+        data = strip_large_fields(source, LARGE_FIELDS)
+        self._data = memoryview(data)
+        self.members: Fields = {}
+        self._graphs: list[memoryview] = []
+        attrs: dict[str, Fields] = {}
+        for number, value in _walk(self._data):
+            if number == 7 and isinstance(value, memoryview):
+                self._graphs.append(value)
+            elif number == 11 and isinstance(value, memoryview):
+                key, inner = self._entry(value, 1)
+                attrs[key] = inner
+            else:
+                self._store(MODEL, self.members, number, value, 1)
+        self.attrs = dict(sorted(attrs.items()))
+        own = _names(self.attrs)
+        first = own or root_names
+        self._names = () if first is None else (first, *[root_names or first] * 3)
+        self._memo.clear()
+        self.root_names = root_names or own
+
+    def graphs(self) -> Iterator[tuple[Fields, Iterator[Fields]]]:
+        """(members without `op`, operators) of each graph."""
+        for data in self._graphs:
+            head: Fields = {}
+            spans: list[memoryview] = []
+            for number, value in _walk(data):
+                if number == 6 and isinstance(value, memoryview):
+                    spans.append(value)
+                else:
+                    self._store(GRAPH, head, number, value, 2)
+            yield head, (self.message(OP, span, 3) for span in spans)
+
+    def message(self, kind: Message, data: memoryview, depth: int = 0) -> Fields:
+        """The fields that a message has, by name."""
+        if depth > MAX_DEPTH:
+            raise WireError(f"messages are nested deeper than {MAX_DEPTH}", 0)
+        memo = (id(kind), bytes(data)) if len(data) <= 512 and kind in (DESC, ATTR) else None
+        if memo is not None and memo in self._memo:
+            return self._memo[memo]
+        found: Fields = {}
+        for number, value in _walk(data):
+            self._store(kind, found, number, value, depth + 1)
+        if kind is TENSOR:
+            self._place(found)
+        if memo is not None:
+            self._memo[memo] = found
+        return found
+
+    def _store(self, kind: Message, found: Fields, number: int, value: Any, depth: int) -> None:
+        """Put one field in its place; unknown fields and those of another wire type are left out, as protobuf does."""
+        spec = kind.fields.get(number)
+        if spec is None:
+            return
+        if spec.message is None:
+            self._store_scalar(spec, found, value)
+        elif not isinstance(value, memoryview):
+            return
+        elif spec.is_map:
+            key, inner = self._entry(value, depth)
+            found.setdefault(spec.name, {})[key] = inner
+        else:
+            inner = self._inner(spec.message, value, depth)
+            if spec.repeated:
+                found.setdefault(spec.name, []).append(inner)
+            else:
+                found[spec.name] = {**found.get(spec.name, {}), **inner}
+
+    def _store_scalar(self, spec: Field, found: Fields, value: Any) -> None:
+        values = _values(spec.kind, value)
+        if spec.repeated:
+            found.setdefault(spec.name, []).extend(values)
+            return
+        for item in values:
+            if item or spec.always:
+                found[spec.name] = item
+            else:
+                found.pop(spec.name, None)
+
+    def _inner(self, kind: Message, data: memoryview, depth: int) -> Fields:
+        """A message inside; nested graphs and groups, which the graph reader does not look into, may be broken."""
+        if kind not in (GRAPH, GROUPS):
+            return self.message(kind, data, depth)
+        try:
+            return self.message(kind, data, depth)
+        except WireError:
+            return {}
+
+    def _entry(self, data: memoryview, depth: int) -> tuple[str, Fields]:
+        """Key and value of one map entry, with the name's compression undone."""
+        key, inner = "", {}
+        for number, value in _walk(data):
+            if not isinstance(value, memoryview):
+                continue
+            if number == 1:
+                key = _text(value)
+            elif number == 2:
+                inner = self.message(ATTR, value, depth + 1)
+        for names in self._names:
+            if not key.startswith("\0"):
+                break
+            try:
+                key, inner = _restored(names, key, inner)
+            except LookupError:
+                break  # the reader of the graph has warned
+        return key, inner
+
+    def _place(self, tensor: Fields) -> None:
+        """Put a reference in the place of data that the walker left in the file."""
+        offset, length = tensor.pop(DATA_OFFSET, 0), tensor.pop(DATA_LENGTH, 0)
+        if "data" not in tensor and length and 0 <= offset <= offset + length <= self._file_size:
+            tensor["data"] = Ref(offset, length)
+
+
+def _walk(data: memoryview) -> Iterator[tuple[int, Any]]:
+    """(number, value): an int for a varint, a span for bytes, 4 or 8 bytes for fixed fields."""
+    at, end = 0, len(data)
+    try:
+        while at < end:
+            tag = data[at]
+            at += 1
+            if tag >= 0x80:
+                tag, at = _varint(data, at - 1)
+            kind = tag & 7
+            if kind == 2:
+                length = data[at]
+                at += 1
+                if length >= 0x80:
+                    length, at = _varint(data, at - 1)
+                if length > end - at:
+                    raise WireError(f"a field of {length} bytes ends outside its message", at)
+                yield tag >> 3, data[at : at + length]
+                at += length
+            elif kind == 0:
+                value, at = _varint(data, at)
+                yield tag >> 3, value
+            elif kind in (1, 5):
+                width = 8 if kind == 1 else 4
+                if width > end - at:
+                    raise WireError("a field ends outside its message", at)
+                yield tag >> 3, (data[at : at + width],)
+                at += width
+            else:
+                raise WireError(f"wire type {kind} is not used by this format", at)
+    except IndexError:
+        raise WireError("the message ends inside a field", at) from None
+
+
+def _varint(data: memoryview, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value & 0xFFFFFFFFFFFFFFFF, at
+        shift += 7
+        if shift > 63:
+            raise WireError("a varint has more than 10 bytes", at)
+
+
+def _values(kind: str, value: Any) -> list[Any]:
+    """The values of one occurrence of a scalar field: several when it is packed, none for another wire type."""
+    if kind in ("string", "bytes"):
+        if not isinstance(value, memoryview):
+            return []
+        return [_text(value) if kind == "string" else bytes(value)]
+    if kind == "float":
+        data = value[0] if isinstance(value, tuple) else value
+        if not isinstance(data, memoryview):
+            return []
+        return list(struct.unpack(f"<{len(data) // 4}f", data[: len(data) // 4 * 4]))
+    numbers: list[int] = []
+    if isinstance(value, memoryview):
+        at = 0
+        while at < len(value):
+            number, at = _checked_varint(value, at)
+            numbers.append(number)
+    elif isinstance(value, int):
+        numbers.append(value)
+    if kind == "bool":
+        return [number != 0 for number in numbers]
+    return [number - (1 << 64) if number >= 1 << 63 else number for number in numbers]
+
+
+def _checked_varint(data: memoryview, at: int) -> tuple[int, int]:
+    try:
+        return _varint(data, at)
+    except IndexError:
+        raise WireError("a packed list ends inside a number", at) from None
+
+
+def _text(data: memoryview) -> str:
+    return bytes(data).decode("utf-8", "surrogateescape")
+
+
+def _names(attrs: dict[str, Fields]) -> AttrNames | None:
+    """The dictionary of compressed names in a model's attributes."""
+    if attrs.get("om_compress_version", {}).get("i") != 1:
+        return None
+
+    def items(key: str, kind: str) -> list[Any]:
+        found = attrs.get(key, {}).get("list", {}).get(kind, [])
+        return found if isinstance(found, list) else []
+
+    def texts(key: str) -> tuple[str, ...]:
+        return tuple(item.decode("utf-8", "surrogateescape") for item in items(key, "s"))
+
+    return AttrNames(texts("attr_name_enum"), texts("attr_value_enum"), tuple(items("attrs_use_string_value", "b")))
+
+
+def _restored(names: AttrNames, key: str, value: Fields) -> tuple[str, Fields]:
+    """Undo the coding of one attribute. Raises LookupError."""
+    from gecli.wire.attribute_names import key_index
+
+    index = key_index(key)
+    if index >= len(names.names):
+        raise LookupError(index)
+    if index < len(names.use_string_value) and names.use_string_value[index]:
+        if "i" in value:
+            value = {"s": names.text(value["i"]).encode("utf-8", "surrogateescape")}
+        elif "i" in value.get("list", {}):
+            texts = [names.text(item).encode("utf-8", "surrogateescape") for item in value["list"]["i"]]
+            value = {"list": {"s": texts, "val_type": 1}}
+    return names.names[index], value

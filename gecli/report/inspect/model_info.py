@@ -1,0 +1,97 @@
+"""The text of atc mode 6 (cli.md 2.3)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gecli.artifacts.om_file import OmFile
+from gecli.artifacts.partition_table import PartitionType
+from gecli.errors import Diagnostic
+from gecli.report.inspect.subject import Subject
+from gecli.report.inspect.view import View, cell
+
+START = "============ Display Model Info start ============"
+END = "============ Display Model Info end   ============"
+# Order of the model attribute om_info_list; files before 2024 have no fifth number.
+LISTED = (
+    ("weight_data_size", PartitionType.WEIGHTS_DATA),
+    ("tbe_kernels_size", PartitionType.TBE_KERNELS),
+    ("cust_aicpu_kernel_store_size", PartitionType.CUST_AICPU_KERNELS),
+    ("task_info_size", PartitionType.TASK_INFO),
+    ("so_store_size", PartitionType.SO_BINS),
+)
+CMDLINE_LIMIT = 100_000
+
+
+def info_view(subject: Subject) -> View:
+    """Sizes come from the partition table; om_info_list, which atc prints, is compared with it."""
+    om = subject.container
+    attrs = subject.model().attrs
+    sizes: dict[str, int | None] = {"modeldef_size": _size(om, PartitionType.MODEL_DEF)}
+    sizes |= {name: _size(om, number) for name, number in LISTED}
+    note = _compare(subject, attrs.get("om_info_list"), sizes)
+    document = {
+        "original_atc_cmdline": _text(attrs, "atc_cmdline"),
+        "system": {name: _text(attrs, name) for name in ("atc_version", "soc_version", "framework_type")},
+        "resource": {name: _integer(attrs, name) for name in ("memory_size", "weight_size", "stream_num", "event_num")},
+        "om": sizes,
+        "note": note or None,
+    }
+    return View("info", document, [*_lines(document), *([f"note: {note}"] if note else [])])
+
+
+def _lines(document: dict[str, Any]) -> list[str]:
+    system = ", ".join(f"{name}[{cell(value or '')}]" for name, value in document["system"].items())
+    resource = ", ".join(
+        f"{name}[{_number(value)}{' B' if name.endswith('size') else ''}]"
+        for name, value in document["resource"].items()
+    )
+    om = ", ".join(f"{name}[{value} B]" for name, value in document["om"].items() if value is not None)
+    return [
+        START,
+        f"Original Atc command line: {cell(document['original_atc_cmdline'] or '', CMDLINE_LIMIT)}",
+        f"system   info: {system}.",
+        f"resource info: {resource}.",
+        f"om       info: {om}.",
+        END,
+    ]
+
+
+def _compare(subject: Subject, stated: Any, sizes: dict[str, int | None]) -> str:
+    """Warn of every stated size that is not the table's; returns a note when there is nothing to compare."""
+    if not isinstance(stated, tuple) or len(stated) not in (4, 5):
+        return "om_info_list missing, sizes from the partition table"
+    if len(stated) == 4:
+        sizes["so_store_size"] = None
+    for (name, _), number in zip(LISTED, stated):
+        if number != sizes[name]:
+            subject.warn(
+                Diagnostic(
+                    "G3003",
+                    f"om_info_list says {name} is {number} bytes, the partition table {sizes[name]}",
+                    kind="bad-partition",
+                    file=subject.path,
+                    expected=sizes[name],
+                    actual=number,
+                )
+            )
+    return ""
+
+
+def _size(om: OmFile, number: int) -> int:
+    part = om.root.partition(number)
+    return part.size_bytes if part is not None and not (om.is_mobile and number > 2) else 0
+
+
+def _text(attrs: dict[str, Any], name: str) -> str | None:
+    value = attrs.get(name)
+    return value if isinstance(value, str) else None
+
+
+def _integer(attrs: dict[str, Any], name: str) -> int | None:
+    value = attrs.get(name)
+    return value if isinstance(value, int) else None
+
+
+def _number(value: int | None) -> int:
+    return -1 if value is None else value

@@ -1,0 +1,203 @@
+"""The nodes of a model (cli.md 2.1 --nodes)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any
+
+from gecli.errors import InvalidOption
+from gecli.ir.attributes import INIT_VALUE, VALUE
+from gecli.ir.weight import Weight
+from gecli.report.inspect.attribute_values import desc_json, desc_text, value_json, value_text, weight_json
+from gecli.report.inspect.subject import Subject
+from gecli.report.inspect.view import Block, Rows, Table, View, cell
+from gecli.report.sizes import dtype_text, shape_text
+
+if TYPE_CHECKING:
+    from gecli.ir.op_desc import OpDesc
+    from gecli.ir.placement import Placement
+    from gecli.ir.tensor_desc import TensorDesc
+    from gecli.wire.model_record import GraphRecord
+
+COLUMNS = ("id", "name", "type", "engine", "stream", "inputs", "formats", "shapes")
+ENGINE_ATTRS = ("_ge_attr_op_kernel_lib_name", "_lxfusion_engine_name", "_coretype", "engine_name")
+Found = tuple[int, "GraphRecord", "OpDesc", "Placement"]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFilter:
+    """Which nodes, and what of them: `show` has attrs, weights, io, edges."""
+
+    types: Sequence[str] = ()
+    names: Sequence[str] = ()
+    graph: str | None = None
+    show: frozenset[str] = frozenset()
+
+    def takes(self, graph: GraphRecord, node: OpDesc) -> bool:
+        return (
+            (self.graph is None or graph.name == self.graph)
+            and (not self.types or any(fnmatchcase(node.type, glob) for glob in self.types))
+            and (not self.names or any(fnmatchcase(node.name, glob) for glob in self.names))
+        )
+
+
+def nodes_view(subject: Subject, wanted: NodeFilter) -> View:
+    """Raises InvalidOption when `wanted` names a graph that is not there."""
+    _require_graph(subject, wanted.graph)
+
+    def found() -> Iterator[Found]:
+        return (each for each in subject.nodes() if wanted.takes(each[1], each[2]))
+
+    rows = Rows(lambda: (_node_json(*each, wanted.show) for each in found()))
+    document = {"count": sum(1 for _ in found()), "nodes": rows}
+    return View("nodes", document, [*_blocks(subject, list(found()), wanted.show)])
+
+
+def engine_of(node: OpDesc) -> str | None:
+    """The engine a node was assigned to, where the file says so."""
+    for name in ENGINE_ATTRS:
+        value = node.attrs.get(name)
+        if isinstance(value, str):
+            return value
+    return None
+
+
+def _require_graph(subject: Subject, name: str | None) -> None:
+    names = [graph.name for _, graph in subject.graphs()]
+    if name is None or name in names:
+        return
+    raise InvalidOption(
+        "E10001", f"the model has no graph {name!r}", option="--graph-name", why=f"graphs: {', '.join(names[:20])}",
+        do=f"--graph-name {names[0]}" if names else "leave out --graph-name",
+    )  # fmt: skip
+
+
+def _node_json(model: int, graph: GraphRecord, node: OpDesc, place: Placement, show: frozenset[str]) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "model": model,
+        "graph": graph.name,
+        "id": place.id,
+        "name": node.name,
+        "type": node.type,
+        "engine": engine_of(node),
+        "stream": place.stream_id,
+        "inputs": [None if port is None else str(port) for port in node.inputs],
+        "outputs": [desc_json(desc) for desc in node.output_descs],
+    }
+    if "io" in show:
+        row["input_descs"] = [desc_json(desc) for desc in node.input_descs]
+        row |= {
+            "input_offsets": list(place.input_offsets),
+            "output_offsets": list(place.output_offsets),
+            "workspace": [list(pair) for pair in zip(place.workspace_offsets, place.workspace_bytes)],
+        }
+    if "edges" in show:
+        row["users"] = [[f"{use.node.name}:{use.slot}" for use in users] for users in node.users]
+        row["control_in"] = [other.name for other in node.control_in]
+        row["control_out"] = [other.name for other in node.control_out]
+        row["subgraphs"] = list(node.subgraphs)
+    if "attrs" in show:
+        row["attrs"] = {key: value_json(value) for key, value in sorted(node.attrs.items())}
+        row["output_attrs"] = [
+            {key: value_json(value) for key, value in sorted(desc.attrs.items())} for desc in node.output_descs
+        ]
+    if "weights" in show:
+        row["weights"] = [{"name": name, **weight_json(weight)} for name, weight in weights_of(node)]
+    return row
+
+
+def weights_of(node: OpDesc) -> Iterator[tuple[str, Weight]]:
+    """Tensors that a node holds: its value, other tensor attributes, initial data of its outputs."""
+    for key, value in node.attrs.items():
+        if isinstance(value, Weight):
+            yield ("" if key == VALUE else key), value
+        elif isinstance(value, tuple):
+            for k, item in enumerate(value):
+                if isinstance(item, Weight):
+                    yield f"{key}[{k}]", item
+    for k, desc in enumerate(node.output_descs):
+        init = desc.attrs.get(INIT_VALUE)
+        if isinstance(init, Weight):
+            yield INIT_VALUE if k == 0 else f"{INIT_VALUE}:{k}", init
+
+
+def _blocks(subject: Subject, found: list[Found], show: frozenset[str]) -> Iterator[Block]:
+    several = len({(model, graph.name) for model, graph, _, _ in found}) > 1
+    groups: dict[tuple[int, str], list[Found]] = {}
+    for each in found:
+        groups.setdefault((each[0], each[1].name), []).append(each)
+    for (model, name), members in groups.items():
+        if several:
+            yield f"model {model}, graph {cell(name)}"
+        if show:
+            yield _detailed(members, show)
+        else:
+            yield Table(COLUMNS, [_cells(node, place) for _, _, node, place in members], frozenset(("id", "stream")))
+    if not found:
+        yield "no node matches"
+
+
+def _cells(node: OpDesc, place: Placement) -> tuple[str, ...]:
+    inputs = ["-" if port is None else cell(f"{port.node.name}:{port.index}", 80) for port in node.inputs]
+    descs: list[TensorDesc | None] = [*node.output_descs] or [*node.input_descs]
+    formats = list(dict.fromkeys("-" if desc is None else desc.format.name for desc in descs))
+    shapes = ["-" if desc is None else f"{dtype_text(desc.dtype.serial)}{shape_text(desc.shape)}" for desc in descs]
+    return (
+        str(place.id), cell(node.name, 80), cell(node.type, 40), cell(engine_of(node) or "-", 40),
+        str(place.stream_id), cell(" ".join(inputs) or "-"), " ".join(formats) or "-", cell(" ".join(shapes) or "-"),
+    )  # fmt: skip
+
+
+def _detailed(members: list[Found], show: frozenset[str]) -> Iterator[str]:
+    for _, _, node, place in members:
+        yield f"{place.id} {cell(node.type, 40)} {cell(node.name)}  stream {place.stream_id}" + (
+            f"  engine {cell(engine_of(node), 40)}" if engine_of(node) else ""
+        )
+        if "io" in show:
+            yield from _io_lines(node, place)
+        if "edges" in show:
+            yield from _edge_lines(node)
+        if "attrs" in show:
+            yield from (f"    attr {cell(key)} = {value_text(value)}" for key, value in sorted(node.attrs.items()))
+        if "weights" in show:
+            yield from (
+                f"    weight {cell(name) or 'value'}  {desc_text(weight.desc)}  {weight.source.nbytes} bytes"
+                for name, weight in weights_of(node)
+            )
+
+
+def _io_lines(node: OpDesc, place: Placement) -> Iterator[str]:
+    offsets = iter(place.input_offsets)
+    for k, desc in enumerate(node.input_descs):
+        port = node.inputs[k]
+        offset = next(offsets, None) if port is not None else None
+        at = "" if offset is None else f"  at {_address(offset)}"
+        yield f"    in  {k}  {desc_text(desc)}{_origin(desc)}{at}"
+    for k, output in enumerate(node.output_descs):
+        at = f"  at {_address(place.output_offsets[k])}" if k < len(place.output_offsets) else ""
+        yield f"    out {k}  {desc_text(output)}{_origin(output)}{at}"
+    for offset, size in zip(place.workspace_offsets, place.workspace_bytes):
+        yield f"    work  {size} bytes at {_address(offset)}"
+
+
+def _origin(desc: TensorDesc | None) -> str:
+    if desc is None or (desc.logical_shape == desc.shape and desc.logical_format == desc.format):
+        return ""
+    return f" origin {desc.logical_format.name} {shape_text(desc.logical_shape)}"
+
+
+def _address(offset: int) -> str:
+    return str(offset) if -1 <= offset < 1 << 31 else f"{offset:#x}"
+
+
+def _edge_lines(node: OpDesc) -> Iterator[str]:
+    for k, port in enumerate(node.inputs):
+        yield f"    {k} <- {'-' if port is None else cell(str(port))}"
+    for k, users in enumerate(node.users):
+        for use in users:
+            yield f"    {k} -> {cell(f'{use.node.name}:{use.slot}')}"
+    yield from (f"    after {cell(other.name)}" for other in node.control_in)
+    yield from (f"    before {cell(other.name)}" for other in node.control_out)
+    yield from (f"    subgraph {cell(name)}" for name in node.subgraphs)

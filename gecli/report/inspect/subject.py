@@ -1,0 +1,262 @@
+"""One file under inspection: what it is, and its parts, read when a view asks for them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, TypeVar
+
+from gecli.artifacts.om_file import OmFile, read_om
+from gecli.errors import Diagnostic, InputError
+
+if TYPE_CHECKING:
+    from gecli.artifacts.inout_info import InOutInfo
+    from gecli.cache.index import IndexContent
+    from gecli.ir.op_desc import OpDesc
+    from gecli.ir.placement import Placement
+    from gecli.variables.var_match import VarMatch
+    from gecli.wire.model_record import GraphRecord, ModelRecord
+    from gecli.wire.task import TaskList
+
+T = TypeVar("T")
+DIGEST_BYTES = 16 << 20  # files up to this size have their payload digest checked by every view that judges
+
+
+@dataclass(slots=True)
+class Subject:
+    """`kind` is om, flow, bundle, preload, model-def, rdcpkt or idx; `warnings` grows while parts are read.
+
+    `path` is what the user typed, `place` where the bytes are (they differ for standard input).
+    """
+
+    path: str
+    place: str
+    kind: str
+    size_bytes: int
+    om: OmFile | None = None
+    warnings: list[Diagnostic] = field(default_factory=list)
+    _models: dict[int, ModelRecord | None] = field(default_factory=dict)
+    _parts: dict[str, object] = field(default_factory=dict)
+
+    @property
+    def container(self) -> OmFile:
+        """The OM container. Raises InputError for files of other kinds."""
+        if self.om is None:
+            raise self.lacks("partitions")
+        return self.om
+
+    @property
+    def model_count(self) -> int:
+        if self.om is None or self.kind in ("bundle", "preload", "flow"):
+            return 1
+        return len(self.om.models)
+
+    def lacks(self, what: str) -> InputError:
+        name = {"model-def": "ModelDef"}.get(self.kind, self.kind)
+        do = "gecli inspect-om FILE --vars" if self.kind == "rdcpkt" else "gecli inspect-om FILE --summary"
+        return InputError("G3008", f"{self.path}: a {name} file has no {what}", kind=self.kind, file=self.path, do=do)
+
+    def model(self, index: int = 0) -> ModelRecord:
+        """The graphs of a model. Raises InputError (no-model-def, bad-proto)."""
+        found = self._models.get(index)
+        if found is not None:
+            return found
+        if self.kind in ("rdcpkt", "idx"):
+            raise self.lacks("graph")
+        if self.kind in ("bundle", "preload"):
+            raise InputError(
+                "G3010", f"{self.path}: {self.kind} model: graph not available", kind="no-model-def", file=self.path,
+                do="gecli inspect-om FILE --partitions",
+            )  # fmt: skip
+        model = self.container.model(index) if self.om is not None else _bare_model(self.place, self.size_bytes)
+        self.warn(*model.problems)
+        self._models[index] = model
+        return model
+
+    def model_or_none(self, index: int = 0) -> ModelRecord | None:
+        """The same, with a fault as a warning: for views that show what else there is."""
+        if index not in self._models:
+            self._models[index] = None
+            try:
+                return self.model(index)
+            except InputError as error:
+                self.warn(*error.diagnostics)
+        return self._models[index]
+
+    def graphs(self) -> Iterator[tuple[int, GraphRecord]]:
+        """(model index, graph) of every model."""
+        for index in range(self.model_count):
+            for graph in self.model(index).graphs:
+                yield index, graph
+
+    def nodes(self) -> Iterator[tuple[int, GraphRecord, OpDesc, Placement]]:
+        """Every node with its model, graph and placement."""
+        for index, graph in self.graphs():
+            for node in graph.nodes:
+                yield index, graph, node, graph.placements[node]
+
+    def tasks(self, index: int = 0) -> TaskList | None:
+        """TASK_INFO; None without one. What cannot be decoded is a warning."""
+        if self.om is None or self.om.is_mobile:
+            return None
+        om = self.om
+        return self._part(f"tasks {index}", lambda: om.tasks(index))
+
+    def inout(self) -> InOutInfo | None:
+        """MODEL_INOUT_INFO; None without one. A damaged one is a warning."""
+        if self.om is None:
+            return None
+        om = self.om
+
+        def read() -> InOutInfo | None:
+            from gecli.artifacts.inout_info import parse_inout_info
+
+            part = om.inout_partition()
+            if part is None:
+                return None
+            return parse_inout_info(om.read(part), path=self.path, offset=part.offset_bytes)
+
+        return self._part("inout", read)
+
+    def variable_record(self) -> VarMatch | None:
+        """The rdcpkt: of this file, or the one beside the OM (`<stem>.rdcpkt`); None without one."""
+        path = self.place if self.kind == "rdcpkt" else self.record_path
+        if self.kind not in ("rdcpkt", "om") or not os.path.exists(path):
+            return None
+
+        def read() -> VarMatch:
+            from gecli.artifacts.rdcpkt import read_rdcpkt
+
+            return read_rdcpkt(path)
+
+        return self._part("rdcpkt", read)
+
+    @property
+    def record_path(self) -> str:
+        """Where the variable record of this OM would be."""
+        return os.path.splitext(self.path)[0] + ".rdcpkt"
+
+    def index_file(self) -> IndexContent:
+        """The records of a cache index."""
+        if self.kind != "idx":
+            raise self.lacks("index")
+        from gecli.cache.index import parse_index
+
+        with open(self.place, "rb") as stream:
+            return parse_index(stream.read(), os.path.dirname(self.path) or ".")
+
+    def digest_state(self, *, always: bool = False) -> str:
+        """`verified`, `bad`, `absent` or `not checked` (large files, unless `always`); a bad one is a warning."""
+        if self.om is None or self.om.header.payload_sha256 is None:
+            return "absent"
+        if not always and self.size_bytes > DIGEST_BYTES:
+            return "not checked"
+        problem = self._part("digest", self.om.verify_checksum)
+        if problem is None:
+            return "verified"
+        self.warn(problem)
+        return "bad"
+
+    def warn(self, *diagnostics: Diagnostic) -> None:
+        """Keep faults that do not stop the inspection; each is shown once."""
+        for diagnostic in diagnostics:
+            shown = replace(diagnostic, severity="warning")
+            if shown not in self.warnings:
+                self.warnings.append(shown)
+
+    def _part(self, name: str, read: Callable[[], T | None]) -> T | None:
+        if name not in self._parts:
+            self._parts[name] = None
+            try:
+                self._parts[name] = read()
+            except InputError as error:
+                self.warn(*error.diagnostics)
+        return self._parts[name]  # type: ignore[return-value]  # stored under this name only by this reader
+
+
+def open_subject(path: str, place: str | None = None) -> Subject:
+    """The file at `path`, named by its content.
+
+    Raises InputError with the kind for everything that is no file of gecli or GE.
+    """
+    place = place or path
+    from gecli.loading.sniff import FileKind, refusal, sniff
+
+    kind = sniff(place)
+    if kind in (FileKind.EMPTY, FileKind.DIRECTORY, FileKind.TF_SAVED_MODEL):
+        raise refusal(kind, path)
+    size = os.stat(place).st_size
+    if kind is FileKind.AIR:
+        return Subject(path, place, "model-def", size)
+    if kind in (FileKind.OTHER_JSON, FileKind.JSON) and _is_index(place):
+        return Subject(path, place, "idx", size)
+    if kind in (FileKind.UNKNOWN, FileKind.TF_SAVED_MODEL, FileKind.TF_GRAPH, FileKind.CAFFE) and _is_record(place):
+        return Subject(path, place, "rdcpkt", size)
+    if kind in (FileKind.OM, FileKind.OM2, FileKind.ZIP, FileKind.SVP, FileKind.GIT_LFS, FileKind.UNKNOWN):
+        om = read_om(place)
+        return Subject(path, place, om.kind, size, om, list(om.warnings))
+    if _is_bundle(place):
+        om = read_om(place)
+        return Subject(path, place, om.kind, size, om, list(om.warnings))
+    raise _foreign(kind, path)
+
+
+def _foreign(kind: object, path: str) -> InputError:
+    from gecli.loading.sniff import LOADABLE, FileKind, refusal
+
+    assert isinstance(kind, FileKind)
+    if kind in LOADABLE:
+        what = "an ONNX model" if kind is FileKind.ONNX else "a gecli JSON graph"
+        return InputError(
+            "G3001", f"{path}: this is {what}, not an OM file", kind="not-om", file=path, do=f"gecli compile {path}"
+        )
+    return refusal(kind, path)
+
+
+def _bare_model(path: str, size: int) -> ModelRecord:
+    from gecli.wire.byte_source import FileSource
+    from gecli.wire.model_decoder import decode_model
+
+    with FileSource(path) as source:
+        return decode_model(source, path=path, file_size=size)
+
+
+def _is_index(path: str) -> bool:
+    from gecli.cache.index import MAX_BYTES, UnreadableIndex, parse_index
+
+    try:
+        with open(path, "rb") as stream:
+            parse_index(stream.read(MAX_BYTES + 1), os.path.dirname(path) or ".")
+    except UnreadableIndex:
+        return False
+    return True
+
+
+def _is_record(path: str) -> bool:
+    """A VarMatchInfo: fields 1 and 2 only, and descriptors with names behind them."""
+    from gecli.loading.sniff import outline
+    from gecli.wire.byte_source import FileSource
+
+    with FileSource(path) as source:
+        fields = outline(source, 0, source.size)
+        if not fields or not set(fields) <= {1, 2} or any(wire != 2 for wire, _, _ in fields.values()):
+            return False
+        for _, offset, length in fields.values():
+            inside = outline(source, offset, offset + length)
+            if length and (not inside or not set(inside) <= {1, 2, 3, 4}):
+                return False
+            if any(wire != 2 for wire, _, _ in inside.values()):
+                return False
+    from gecli.artifacts.rdcpkt import read_rdcpkt
+
+    try:
+        return not read_rdcpkt(path).is_empty
+    except InputError:
+        return False
+
+
+def _is_bundle(path: str) -> bool:
+    with open(path, "rb") as stream:
+        head = stream.read(256)
+    return len(head) == 256 and head[:4] == bytes(4) and head[82] == 5

@@ -1,0 +1,152 @@
+"""Weights and constants: owner, description, place and digest (cli.md 2.1 --tensors)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from gecli.errors import Diagnostic
+from gecli.ir.weight import FileSlice, Weight
+from gecli.report.inspect.attribute_values import desc_json
+from gecli.report.inspect.nodes import weights_of
+from gecli.report.inspect.subject import Subject
+from gecli.report.inspect.view import Block, Table, View, cell
+from gecli.report.sizes import dtype_text, shape_text, size_text
+
+COLUMNS = ("name", "dtype", "format", "shape", "bytes", "offset", "where", "sha256")
+STATISTICS = ("min", "max", "mean", "nan", "inf", "zeros")
+FILE_CONSTANT = "FileConstant"
+
+
+@dataclass(frozen=True, slots=True)
+class HeldTensor:
+    """A tensor of the file under the name that `--extract` knows."""
+
+    name: str
+    node: str
+    type: str
+    weight: Weight
+
+
+def held_tensors(subject: Subject) -> Iterator[HeldTensor]:
+    """Every tensor whose bytes are in the file; a tensor that is not the node's value has `node/attribute`."""
+    seen: dict[str, int] = {}
+    for _, _, node, _ in subject.nodes():
+        for part, weight in weights_of(node):
+            name = f"{node.name}/{part}" if part else node.name
+            count = seen[name] = seen.get(name, 0) + 1
+            yield HeldTensor(name if count == 1 else f"{name}~{count}", node.name, node.type, weight)
+
+
+def tensors_view(subject: Subject, *, statistics: bool = False) -> View:
+    rows = [_held_json(subject, each, statistics) for each in held_tensors(subject)]
+    rows += list(_external(subject))
+    columns = COLUMNS + (STATISTICS if statistics else ())
+    right = frozenset(("bytes", "offset", *STATISTICS))
+    total = sum(row["bytes"] or 0 for row in rows if row["stored"] != "external")
+    blocks: list[Block] = [Table(columns, [_cells(row, statistics) for row in rows], right)]
+    blocks.append(f"{len(rows)} tensors, {size_text(total)} in the file")
+    return View("tensors", {"count": len(rows), "bytes": total, "tensors": rows}, blocks)
+
+
+def _held_json(subject: Subject, each: HeldTensor, statistics: bool) -> dict[str, Any]:
+    weight, source = each.weight, each.weight.source
+    desc = desc_json(weight.desc) or {}
+    row: dict[str, Any] = {
+        "name": each.name,
+        "node": each.node,
+        "type": each.type,
+        **desc,
+        "bytes": source.nbytes,
+        "stored": "inline",
+        "file_offset": None,
+        "partition_offset": None,
+        "file": None,
+        "sha256": weight.sha256(),
+    }
+    if isinstance(source, FileSlice):
+        row["file_offset"] = source.offset_bytes
+        row["stored"], row["partition_offset"] = _place(subject, source.offset_bytes)
+    _check_size(subject, each)
+    if statistics:
+        from gecli.report.inspect.tensor_statistics import tensor_statistics
+
+        row["stats"] = tensor_statistics(weight)
+    return row
+
+
+def _place(subject: Subject, offset: int) -> tuple[str, int | None]:
+    """The partition that holds a file offset, and the offset inside it."""
+    for model in subject.om.models if subject.om is not None else ():
+        for part in model.partitions:
+            if part.offset_bytes <= offset < part.offset_bytes + part.size_bytes:
+                return part.name, offset - part.offset_bytes
+    return "inline", None
+
+
+def _check_size(subject: Subject, each: HeldTensor) -> None:
+    desc, held = each.weight.desc, each.weight.source.nbytes
+    if held == 0 or not desc.is_static or desc.dtype.bits is None:
+        return
+    expected = desc.nbytes
+    if expected != held:
+        subject.warn(
+            Diagnostic(
+                "G3012",
+                f"tensor {each.name!r} has {held} bytes, its description needs {expected}",
+                kind="bad-weights",
+                file=subject.path,
+                node=each.node,
+                expected=expected,
+                actual=held,
+            )
+        )
+
+
+def external_weights(subject: Subject) -> Iterator[dict[str, Any]]:
+    """FileConstant nodes: the file each wants, as the OM names it. Nothing is opened."""
+    for _, _, node, _ in subject.nodes():
+        if node.type != FILE_CONSTANT:
+            continue
+        attrs = node.attrs
+        desc = node.output_descs[0] if node.output_descs else None
+        named = next((attrs[key] for key in ("location", "file_path", "file_id") if isinstance(attrs.get(key), str)
+                      and attrs[key]), None)  # fmt: skip
+        yield {
+            "node": node.name,
+            "file": named,
+            "offset": attrs.get("offset", 0),
+            "bytes": attrs.get("length"),
+            "desc": desc_json(desc),
+        }
+
+
+def _external(subject: Subject) -> Iterator[dict[str, Any]]:
+    for row in external_weights(subject):
+        yield {
+            "name": row["node"], "node": row["node"], "type": FILE_CONSTANT, **(row["desc"] or {}),
+            "bytes": row["bytes"] if isinstance(row["bytes"], int) else None, "stored": "external",
+            "file_offset": row["offset"] if isinstance(row["offset"], int) else None, "partition_offset": None,
+            "file": row["file"], "sha256": None,
+        }  # fmt: skip
+
+
+def _cells(row: dict[str, Any], statistics: bool) -> tuple[str, ...]:
+    offset = row["file_offset"] if row["stored"] == "external" else row["partition_offset"]
+    where = cell(row["file"] or "?", 60) if row["stored"] == "external" else row["stored"]
+    cells = (
+        cell(row["name"]), dtype_text(row.get("dtype", "?")), row.get("format", "?"), shape_text(row.get("shape", [])),
+        "?" if row["bytes"] is None else str(row["bytes"]), "-" if offset is None else str(offset), where,
+        (row["sha256"] or "-")[:12],
+    )  # fmt: skip
+    if not statistics:
+        return cells
+    stats = row.get("stats") or {}
+    return (*cells, *(_figure(stats.get(name)) for name in STATISTICS))
+
+
+def _figure(value: Any) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.6g}" if isinstance(value, float) else str(value)

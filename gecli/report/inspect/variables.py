@@ -1,0 +1,219 @@
+"""Variables: storage, road, address and writers (cli.md 2.1 --vars; design decision 32)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from gecli.ir.attributes import REF_VAR_SRC_VAR_NAME, VARIABLE_MEMORY_TYPES
+from gecli.report.inspect.attribute_values import desc_json
+from gecli.report.inspect.subject import Subject
+from gecli.report.inspect.view import Block, Table, View, cell
+from gecli.report.sizes import dtype_text, shape_text, size_text
+from gecli.variables.mem_resource import MemoryType
+from gecli.variables.sizes import span_bytes
+from gecli.variables.var_key import VarKey
+from gecli.wire.task import enum_name
+
+if TYPE_CHECKING:
+    from gecli.ir.op_desc import OpDesc
+    from gecli.ir.tensor_desc import TensorDesc
+    from gecli.variables.trans_road import TransRoad
+    from gecli.variables.var_match import VarDescCache
+
+COLUMNS = ("name", "dtype", "format", "shape", "address", "offset", "bytes", "writers", "road")
+VARIABLE_MEMORY = VARIABLE_MEMORY_TYPES | {"VariableV2"}
+MAP_COLUMNS = ("address", "offset", "bytes", "", "name")
+
+
+def vars_view(subject: Subject, *, draw_map: bool = False) -> View:
+    if subject.kind == "rdcpkt":
+        return _record_view(subject)
+    facts = variable_facts(subject)
+    rows = facts["variables"]
+    blocks: list[Block] = [Table(COLUMNS, [_cells(row) for row in rows], frozenset(("address", "offset", "bytes")))]
+    blocks.append(
+        f"{len(rows)} variables, {size_text(sum(row['size'] for row in rows))}"
+        + (f", base {facts['base']:#x}" if facts["base"] is not None else "")
+    )
+    for row in rows:
+        blocks += _extra_lines(row)
+    if facts["record"] is None and rows:
+        blocks.append("no variable record beside the file: roads and staged descriptions are unknown")
+    if draw_map:
+        facts["map"] = address_map(rows, facts["base"])
+        blocks.append(Table(MAP_COLUMNS, [_map_cells(row) for row in facts["map"]],
+                            frozenset(("address", "offset", "bytes"))))  # fmt: skip
+    return View("vars", facts, blocks)
+
+
+def variable_facts(subject: Subject) -> dict[str, Any]:
+    """Every node in variable memory, with what the record beside the OM knows of it."""
+    model = subject.model()
+    base = model.attrs.get("task_gen_variable_addr")
+    base = base if isinstance(base, int) else None
+    record = subject.variable_record()
+    writers = _writers(subject)
+    rows: list[dict[str, Any]] = []
+    seen: set[str] = set()
+    for _, _, node, place in subject.nodes():
+        if not _is_in_variable_memory(node) or node.name in seen:
+            continue
+        seen.add(node.name)
+        address = place.output_offsets[0] if place.output_offsets else None
+        rows.append(_variable_row(node, address, base, record.after if record else None, writers.get(node.name, [])))
+    return {
+        "base": base,
+        "variable_size": model.attrs.get("variable_size"),
+        "record": None if record is None else subject.record_path,
+        "variables": rows,
+    }
+
+
+def _is_in_variable_memory(node: OpDesc) -> bool:
+    if node.type not in VARIABLE_MEMORY or not node.output_descs:
+        return False
+    return node.is_variable or node.attrs.get("OUTPUT_IS_VAR") == (True,)
+
+
+def _variable_row(
+    node: OpDesc, address: int | None, base: int | None, after: VarDescCache | None, writers: list[str]
+) -> dict[str, Any]:
+    desc = node.output_descs[0]
+    road = after.var_trans_roads_map.get(node.name) if after else None
+    staged = after.staged_var_desc_map.get(node.name) if after else None
+    recorded = after.var_desc_map.get(node.name) if after else None
+    size = desc.size_bytes or (desc.nbytes if desc.is_static and desc.dtype.bits is not None else 0)
+    memory = node.attrs.get("_output_memory_type")
+    number = memory[0] if isinstance(memory, tuple) and memory and isinstance(memory[0], int) else 2
+    inside = address is not None and base is not None and address >= base
+    return {
+        "name": node.name,
+        "type": node.type,
+        "key": VarKey.of(node.name, desc).to_ge(),
+        "desc": desc_json(desc),
+        "recorded_desc": desc_json(recorded),
+        "staged_desc": desc_json(staged),
+        "road": None if after is None else _road_json(road),
+        "address": address,
+        "offset": address - base if inside and address is not None and base is not None else None,
+        "size": size,
+        "span": span_bytes(size) if size else 0,
+        "memory_type": enum_name(MemoryType, number),
+        "has_initial_value": node.init_value is not None if node.is_variable else "value" in node.attrs,
+        "readers": sorted({use.node.name for users in node.users for use in users}),
+        "writers": writers,
+        "changed": None if after is None else node.name in after.changed_var_names,
+        "first_graph": None,
+        "changed_graph": None,
+    }
+
+
+def _writers(subject: Subject) -> dict[str, list[str]]:
+    """Outputs that are stored into each variable: `node:output`, marked on the output's descriptor."""
+    found: dict[str, list[str]] = {}
+    for _, _, node, _ in subject.nodes():
+        for k, desc in enumerate(node.output_descs):
+            target = desc.attrs.get(REF_VAR_SRC_VAR_NAME)
+            if isinstance(target, str):
+                text = f"{node.name}:{k}"
+                if text not in found.setdefault(target, []):
+                    found[target].append(text)
+    return found
+
+
+def _road_json(road: TransRoad | None) -> list[dict[str, Any]]:
+    return [{"type": step.type, "from": desc_json(step.src), "to": desc_json(step.dst)} for step in road or ()]
+
+
+def _cells(row: dict[str, Any]) -> tuple[str, ...]:
+    desc = row["desc"]
+    road = "?" if row["road"] is None else road_text(row["road"]) or "-"
+    return (
+        cell(row["name"]), dtype_text(desc["dtype"]), desc["format"], shape_text(desc["shape"]),
+        "-" if row["address"] is None else f"{row['address']:#x}",
+        "-" if row["offset"] is None else str(row["offset"]), str(row["size"]),
+        cell(" ".join(row["writers"]) or "-", 80), road,
+    )  # fmt: skip
+
+
+def road_text(road: list[dict[str, Any]]) -> str:
+    """`HWCN [3,3,8,16] -TransData-> FRACTAL_Z [9,1,16,16]`."""
+    if not road:
+        return ""
+    text = f"{road[0]['from']['format']} {shape_text(road[0]['from']['shape'])}"
+    for step in road:
+        before, after = step["from"], step["to"]
+        dtype = f"{dtype_text(after['dtype'])} " if before["dtype"] != after["dtype"] else ""
+        text += f" -{cell(step['type'], 40)}-> {dtype}{after['format']} {shape_text(after['shape'])}"
+    return text
+
+
+def _extra_lines(row: dict[str, Any]) -> Iterator[str]:
+    """What the table has no column for, where it says something."""
+    if row["staged_desc"] is not None:
+        staged = row["staged_desc"]
+        yield f"{cell(row['name'])}: staged {staged['format']} {shape_text(staged['shape'])}"
+    if row["changed"]:
+        yield f"{cell(row['name'])}: changed by this compile"
+
+
+def address_map(rows: list[dict[str, Any]], base: int | None) -> list[dict[str, Any]]:
+    """Blocks and gaps in address order; a block is padded to 512 bytes and followed by a guard of 1024."""
+    placed = sorted((row for row in rows if row["offset"] is not None), key=lambda row: (row["offset"], row["name"]))
+    found: list[dict[str, Any]] = []
+    position = 0
+    for row in placed:
+        start, size, span = row["offset"], row["size"], row["span"]
+        if start > position:
+            found.append({"kind": "gap", "name": None, "offset": position, "size": start - position})
+        kind = "overlap" if start < position else "variable"
+        found.append({"kind": kind, "name": row["name"], "offset": start, "size": size})
+        if span > size:
+            found.append({"kind": "padding", "name": None, "offset": start + size, "size": span - size})
+        position = max(position, start + span)
+    return [{**entry, "address": (base or 0) + entry["offset"]} for entry in found]
+
+
+def _map_cells(row: dict[str, Any]) -> tuple[str, ...]:
+    mark = {"gap": ".", "padding": "+", "variable": "#", "overlap": "!"}[row["kind"]]
+    name = cell(row["name"]) if row["name"] is not None else row["kind"]
+    aligned = "" if row["kind"] != "variable" or row["offset"] % 512 == 0 else " (not aligned to 512)"
+    return (f"{row['address']:#x}", str(row["offset"]), str(row["size"]), mark, name + aligned)
+
+
+def _record_view(subject: Subject) -> View:
+    """The variables of an rdcpkt itself: there is no address in it."""
+    record = subject.variable_record()
+    assert record is not None  # opened as one
+    before, after = record.before, record.after
+    names = sorted({*before.var_desc_map, *after.var_desc_map, *after.staged_var_desc_map})
+    rows = [
+        {
+            "name": name,
+            "before": desc_json(before.var_desc_map.get(name)),
+            "after": desc_json(after.var_desc_map.get(name)),
+            "staged": desc_json(after.staged_var_desc_map.get(name)),
+            "road": _road_json(after.var_trans_roads_map.get(name)),
+            "changed": name in after.changed_var_names,
+        }
+        for name in names
+    ]
+    table = Table(("name", "before", "after", "staged", "changed", "road"), [_record_cells(row) for row in rows])
+    return View("vars", {"record": subject.path, "variables": rows}, [table, f"{len(rows)} variables in the record"])
+
+
+def _record_cells(row: dict[str, Any]) -> tuple[str, ...]:
+    def shown(desc: dict[str, Any] | None) -> str:
+        return "-" if desc is None else f"{dtype_text(desc['dtype'])} {desc['format']} {shape_text(desc['shape'])}"
+
+    descs = (shown(row["before"]), shown(row["after"]), shown(row["staged"]))
+    return (cell(row["name"]), *descs, "yes" if row["changed"] else "-", road_text(row["road"]) or "-")
+
+
+def variable_totals(subject: Subject) -> tuple[int, int]:
+    """How many nodes lie in variable memory, and their bytes."""
+    found: dict[str, TensorDesc] = {
+        node.name: node.output_descs[0] for _, _, node, _ in subject.nodes() if _is_in_variable_memory(node)
+    }
+    return len(found), sum(desc.size_bytes for desc in found.values())

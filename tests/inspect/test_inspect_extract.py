@@ -1,0 +1,73 @@
+"""Tensors that leave the file."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx.numpy_helper
+import pytest
+
+from gecli.report.inspect.extraction import unique_name
+
+from .conftest import REAL, REPOSITORY, Inspect
+
+
+def test_every_weight_of_the_source_model_comes_out_again(inspect: Inspect, digits_om: Path) -> None:
+    assert inspect(digits_om, "--extract", "all", "--to", "out").status == 0
+    manifest = json.loads(Path("out/manifest.json").read_text())
+    found = [np.load(Path("out") / entry["file"]) for entry in manifest.values()]
+    model = onnx.load(REPOSITORY / "samples" / "digits" / "digits.onnx")
+    conv = next(tensor for tensor in model.graph.initializer if list(tensor.dims) == [16, 1, 3, 3])
+    expected = onnx.numpy_helper.to_array(conv)
+    assert any(array.shape == expected.shape and np.array_equal(array, expected) for array in found)
+    for entry in manifest.values():
+        assert hashlib.sha256((Path("out") / entry["file"]).read_bytes()).hexdigest() == entry["sha256"]
+
+
+def test_one_tensor_has_a_sidecar_with_its_description(inspect: Inspect) -> None:
+    path = REAL / "ascend310-2022-vae.om"
+    rows = json.loads(inspect(path, "--tensors", "--json").out)["tensors"]
+    row = next(row for row in rows if row["format"] == "FRACTAL_Z")
+    shown = json.loads(inspect(path, "--extract", row["name"], "--to", "out", "--json").out)
+    file = Path("out") / shown["tensors"][0]["file"]
+    sidecar = json.loads(file.with_suffix(".json").read_text())
+    assert list(np.load(file).shape) == sidecar["storage_shape"] == row["shape"]
+    assert (sidecar["format"], sidecar["origin_shape"]) == ("FRACTAL_Z", row["origin_shape"])
+
+
+def test_a_device_format_is_converted_back_on_demand(inspect: Inspect, conv_train_om: Path) -> None:
+    rows = json.loads(inspect(conv_train_om, "--tensors", "--json").out)["tensors"]
+    row = next(row for row in rows if row["format"] == "FRACTAL_Z")
+    options = ["--extract", row["name"], "--to", "out", "--origin-format", "--json"]
+    shown = json.loads(inspect(conv_train_om, *options).out)
+    array = np.load(Path("out") / shown["tensors"][0]["file"])
+    assert list(array.shape) == row["origin_shape"]
+
+
+def test_a_name_that_is_not_there_is_a_usage_error_with_the_nearest_one(inspect: Inspect, digits_om: Path) -> None:
+    shown = inspect(digits_om, "--extract", "conv1_filter", "--to", "out")
+    assert (shown.status, "no tensor 'conv1_filter'" in shown.err) == (2, True)
+
+
+@pytest.mark.parametrize("options", [["--extract", "all"], ["--to", "out"]])
+def test_a_tensor_needs_a_directory_and_a_directory_a_tensor(
+    options: list[str], inspect: Inspect, digits_om: Path
+) -> None:
+    shown = inspect(digits_om, *options)
+    assert (shown.status, "E10054" in shown.err) == (2, True)
+
+
+@pytest.mark.parametrize("name", ["../../etc/passwd", "/abs", "..", ".", "", "a\0b", "con:1", "x" * 400, "manifest"])
+def test_no_name_leaves_the_directory(name: str) -> None:
+    found = unique_name(name, set())
+    assert "/" not in found and found not in ("", ".", "..") and len(found) < 210
+    assert found.lower() != "manifest"
+
+
+def test_names_that_clash_get_numbers() -> None:
+    taken: set[str] = set()
+    assert [unique_name(name, taken) for name in ("a/b", "a_b", "A_B", "c")] == ["a_b", "a_b~2", "A_B~3", "c"]
