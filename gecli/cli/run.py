@@ -6,41 +6,51 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from gecli.cli.invocation import Invocation
+from gecli.cli.thread_limit import limit_threads
 
 if TYPE_CHECKING:
     from gecli.cli.console import Console
     from gecli.options.resolution import Options
     from gecli.report.comparison import Difference
     from gecli.runtime.inputs import InputOptions
+    from gecli.runtime.memory_map import Region
     from gecli.runtime.model import LoadedModel
     from gecli.runtime.runner import Outcome
     from gecli.runtime.session import Session
+    from gecli.runtime.tensor_dump import TensorDump
 
 
 def run_models(invocation: Invocation) -> int:
     """Run every OM of the command line on the simulated device."""
     options = invocation.resolve(operand="OM")
-    _limit_threads(options.integer("threads"))
+    limit_threads(options.integer("threads"))
     return _run(options, invocation.models(options), invocation.console)
 
 
 def _run(options: Options, paths: list[str], console: Console) -> int:
+    from gecli.report.run_files import write_profile, write_times
     from gecli.runtime.checkpoint import load_variables, save_variables
+    from gecli.runtime.memory_map import map_lines, memory_map, require_memory
     from gecli.runtime.output_files import write_outputs
-    from gecli.runtime.session import Session
 
     order = _order(options, paths)
     sessions: dict[str, Session] = {}
-    shared = Session(init=options.text("init") or "error", seed=options.integer("seed") or 0)
+    shared = _session(options)
     models: dict[str, LoadedModel] = {}
     for path in dict.fromkeys([*paths, *order]):
         session = shared
         if options.flag("no-session"):
-            session = Session(init=options.text("init") or "error", seed=options.integer("seed") or 0)
+            session = _session(options)
         sessions[path] = session
         models[path] = session.load(path, rdcpkt=options.text("vars") if len(paths) == 1 else None)
         console.report(session.warnings)
         session.warnings.clear()
+    regions = memory_map(dict.fromkeys(sessions.values()), list(models.values()))
+    require_memory(regions, options.integer("mem-limit"))
+    if options.flag("plan"):
+        return _plan(regions, console)
+    if options.flag("print-memory-map"):
+        console.result("\n".join(map_lines(regions)))
     if options.text("load-vars"):
         for session in dict.fromkeys(sessions.values()):
             loaded, warnings = load_variables(session.store, options.text("load-vars") or "")
@@ -56,6 +66,10 @@ def _run(options: Options, paths: list[str], console: Console) -> int:
         saved = save_variables(shared.store, options.text("save-vars") or "", raw=options.flag("raw-format"))
         console.say(f"saved {len(saved)} variables to {options.text('save-vars')}", level=1)
     _get_variables(options, shared, console)
+    if options.text("export-times"):
+        write_times(options.text("export-times") or "", outcomes)
+    if options.text("profile-out"):
+        write_profile(options.text("profile-out") or "", outcomes, options.text("profile-by") or "type")
     differences = _compare(options, outcomes)
     _show(options, console, outcomes, files, differences)
     if console.json:
@@ -75,11 +89,62 @@ def _run(options: Options, paths: list[str], console: Console) -> int:
     return 1 if differences and not all(row.equal for row in differences) else 0
 
 
+def _session(options: Options) -> Session:
+    from gecli.runtime.session import Session
+
+    return Session(
+        init=options.text("init") or "error",
+        seed=options.integer("seed") or 0,
+        copy_weights=options.text("weights") == "copy",
+        poison=options.text("mem-fill") == "poison",
+        max_loop=options.integer("max-loop") or 1,
+    )
+
+
+def _plan(regions: list[Region], console: Console) -> int:
+    """--plan: what the models need, as a table or a document."""
+    from gecli.runtime.memory_map import map_lines, total_bytes
+
+    console.result("\n".join(map_lines(regions)))
+    if console.json:
+        rows = [region._asdict() for region in regions]
+        console.document({"schema": "gecli.run-plan/1", "regions": rows, "total_bytes": total_bytes(regions)})
+    return 0
+
+
+def _dumps(options: Options, count: int, model: LoadedModel, among: int) -> list[TensorDump]:
+    """One directory a request below `dump/`, which stands in the output directory if there is one."""
+    patterns = [glob for text in options.texts("dump") for glob in text.split(",") if glob]
+    if not patterns and not options.text("mark"):
+        return []
+    from gecli.runtime.tensor_dump import TensorDump
+
+    target = options.text("output") or ""
+    base = os.path.join("" if target == "-" or target.endswith(".npz") else target, "dump")
+    if among > 1:
+        base = os.path.join(base, model.name)
+    if options.text("mark"):
+        patterns = []
+    return [
+        TensorDump(os.path.join(base, f"{request:04d}"), patterns, with_inputs=options.flag("dump-inputs"))
+        for request in range(count)
+    ]
+
+
 def _order(options: Options, paths: list[str]) -> list[str]:
+    """The schedule of --order, else every OM once. Raises InvalidOption for a name that is no OM of the command."""
     schedule = options.text("order")
     if not schedule:
         return paths
-    return [item.strip() for item in schedule.split(";") if item.strip()]
+    from gecli.errors import InvalidOption
+
+    names = [item.strip() for item in schedule.split(";") if item.strip()]
+    known = {**{os.path.splitext(os.path.basename(path))[0]: path for path in paths}, **{path: path for path in paths}}
+    for name in names:
+        if name not in known:
+            why = f"the OMs of the command are {', '.join(paths)}"
+            raise InvalidOption("E10001", f"--order names {name!r}, which is not given", option="--order", why=why)
+    return [known[name] for name in names]
 
 
 def _execute(
@@ -97,6 +162,7 @@ def _execute(
         model = models[path]
         stem = model.name if len(models) > 1 else ""
         feeds = requests_for(model.inputs, options.texts("input"), _input_options(options, model), stem)
+        dumps = _dumps(options, len(feeds), model, len(models))
         outcomes.append(
             run_requests(
                 model,
@@ -104,8 +170,11 @@ def _execute(
                 schedule,
                 profile=options.flag("profile") or bool(options.text("profile-out")),
                 check_numerics=options.flag("check-numerics"),
+                watches=[dump.watch for dump in dumps],
             )
         )
+        for dump in dumps:
+            console.say(f"wrote {dump.finish()}: {len(dump.rows)} tensors")
         requests.append(feeds)
         console.say(f"ran {path}: {len(feeds)} requests", level=1)
     if options.text("save-inputs"):
@@ -280,10 +349,3 @@ def _loaded_text(outcome: Outcome) -> str:
     model = outcome.model
     kind = "dynamic" if model.program is None else f"{len(model.program.instructions)} steps"
     return f"{model.name} loaded in {model.load_ns / 1e6:.1f} ms ({kind})"
-
-
-def _limit_threads(threads: int | None) -> None:
-    """Set the BLAS thread count before numpy is imported."""
-    if threads:
-        for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
-            os.environ[name] = str(threads)

@@ -36,7 +36,7 @@ from gecli.ir.op_desc import OpDesc
 from gecli.loading import LoadedModel
 from gecli.loading.shape_binding import InputRow
 from gecli.options.resolution import Options, resolve
-from gecli.options.table import find_flag
+from gecli.options.table import find_flag, named_options_of
 from gecli.passes.pipeline import Dump, Instrument, StructureCheck
 from gecli.passes.registry import pass_names
 from gecli.variables.var_match import VarMatch
@@ -48,8 +48,8 @@ Notify = Callable[[str], None]
 def compile_model(source: str | os.PathLike[str], output: str | os.PathLike[str], **options: str) -> ModelResult:
     """Compile one model file to `output` (and its rdcpkt beside it).
 
-    `options` are command-line options with underscores: `compile_model("a.onnx", "a.om", input_shape="x:1,3")`.
-    Raises GecliError.
+    `options` are command-line options with underscores, or GE's names: `compile_model("a.onnx", "a.om",
+    input_shape="x:1,3")`. Raises GecliError.
     """
     typed = {_key_of(name): (value,) for name, value in options.items()}
     typed["output"] = (os.fspath(output),)
@@ -58,9 +58,10 @@ def compile_model(source: str | os.PathLike[str], output: str | os.PathLike[str]
 
 def _key_of(name: str) -> str:
     flag = find_flag("compile", name)
-    if flag is None:
+    option = flag.option if flag is not None else named_options_of("compile").get(name)
+    if option is None:
         raise TypeError(f"compile_model() has no option {name!r}")
-    return flag.option.key
+    return option.key
 
 
 def compile_models(

@@ -102,7 +102,7 @@ COMPILE_OPTIONS: tuple[Option, ...] = (
     _tune("ge.exec.disableReuseMemory", "--disable-reuse-memory", "int", 0, "Give every tensor its own memory.",
           "0|1", choices=ZERO_ONE, code="E10006"),
     _tune("verify-passes", "--verify-passes", "bool", False, "Check the graph before and after every pass."),
-    _tune("allow-unsupported", "--allow-unsupported", "bool", False, "Load unknown operators too, for --stop-after parse."),
+    _tune("allow-unsupported", "--allow-unsupported", "bool", False, "Load unknown operators, for --stop-after parse."),
 
     _variable("ge.graphRunMode", "--train", "bool", False, "Compile for training: constants are variables."),
     _variable("ge.exec.variable_acc", "--variable-acc/--no-variable-acc", "bool", True,

@@ -68,7 +68,6 @@ RUN_OPTIONS: tuple[Option, ...] = (
               aliases=("vars-desc",)),
     _variable("init", "--init", "str", "error", "Variables without a value: zero, random or error.", "HOW",
               choices=("zero", "random", "error")),
-    _variable("eager-vars", "--eager-vars", "bool", False, "Allocate all variables while loading."),
     _variable("weights", "--weights", "str", "mmap", "How weights are held.", "HOW",
               choices=("mmap", "copy", "lazy"), refused=(("lazy", "mmap reads a weight when it is first used"),)),
 

@@ -20,6 +20,7 @@ from gecli.layout.axes import permutation
 from gecli.layout.transforms import convert
 from gecli.ops.evaluate import evaluate_node
 from gecli.runtime.operands import is_blocked, to_logical
+from gecli.runtime.program import Watch
 from gecli.wire.model_record import GraphRecord
 
 Array = NDArray[Any]
@@ -30,7 +31,11 @@ MAX_LOOP = 10_000_000
 class DynamicExecutor:
     """Runs the graphs of one dynamic model."""
 
-    def __init__(self, graphs: Mapping[str, GraphRecord], constants: Mapping[Port, Array]) -> None:
+    def __init__(
+        self, graphs: Mapping[str, GraphRecord], constants: Mapping[Port, Array], max_loop: int = MAX_LOOP
+    ) -> None:
+        self.watch: Watch | None = None
+        self._max_loop = max_loop
         self._graphs = graphs
         self._constants = constants
         self._last_use = {name: _last_uses(graph.nodes) for name, graph in graphs.items()}
@@ -66,6 +71,8 @@ class DynamicExecutor:
                 np.copyto(variables[port], convert(value, desc.logical(), desc) if is_blocked(desc) else value)
             else:
                 values[port] = np.asarray(value)
+        if self.watch is not None:
+            self.watch(node, lambda port: self._value_or_none(port, values, variables))
 
     def _execute(self, node: OpDesc, inputs: list[Array | None], variables: Values) -> list[Array]:
         match node.type:
@@ -88,12 +95,16 @@ class DynamicExecutor:
 
     def _loop(self, node: OpDesc, inputs: list[Array | None], variables: Values) -> list[Array]:
         condition, body = node.subgraphs[:2]
-        for _ in range(MAX_LOOP):
+        for _ in range(self._max_loop):
             if not is_true(self._call(condition, inputs, variables)[0]):
                 return [value for value in inputs if value is not None]
             inputs = list(self._call(body, inputs, variables))
         raise RuntimeFault(
-            "G4014", f"loop {node.name!r} did not end in {MAX_LOOP} iterations", node=node.name, kind="RT_LOOP_LIMIT"
+            "G4014",
+            f"loop {node.name!r} did not end in {self._max_loop} iterations",
+            do="raise --max-loop, or look at the condition",
+            node=node.name,
+            kind="RT_LOOP_LIMIT",
         )
 
     def _call(self, name: str, arguments: list[Array | None], variables: Values) -> list[Array]:
@@ -105,6 +116,10 @@ class DynamicExecutor:
                 assert value is not None
                 feeds[node.name] = value
         return self._run(graph, feeds, variables)
+
+    def _value_or_none(self, port: Port, values: Values, variables: Values) -> Array | None:
+        known = port in values or port in variables or port in self._constants
+        return self._value(port, values, variables) if known else None
 
     def _value(self, port: Port, values: Values, variables: Values) -> Array:
         found = values.get(port)

@@ -15,13 +15,14 @@ from gecli.ir.packing import unpack
 from gecli.ir.tensor_desc import Shape
 
 Array = NDArray[Any]
+POISON = 0xFF  # NaN in every float type, -1 as an integer
 ALIGN_BYTES = 64  # what the widest vector loads want; feature-map offsets are multiples of 512
 
 
 class Arena:
-    """A zero-filled block of memory that tensors are views of. Bounds are checked when a view is made."""
+    """A block of memory that tensors are views of, filled with `fill`. Bounds are checked when a view is made."""
 
-    def __init__(self, size_bytes: int, owner: str) -> None:
+    def __init__(self, size_bytes: int, owner: str, fill: int = 0) -> None:
         try:
             raw = np.zeros(size_bytes + ALIGN_BYTES, dtype=np.uint8)
         except MemoryError as err:
@@ -32,6 +33,8 @@ class Arena:
                 kind="RT_OOM",
                 do="compile for a smaller batch or input shape",
             ) from err
+        if fill:
+            raw[:] = fill
         shift = -raw.ctypes.data % ALIGN_BYTES
         self.bytes: Array = raw[shift : shift + size_bytes]
         self.owner = owner
@@ -46,13 +49,21 @@ class Arena:
 
 
 class MappedWeights:
-    """The weights partition of an OM, read through a mapping: pages are touched when a kernel reads them."""
+    """The weights partition of an OM, read through a mapping: pages are touched when a kernel reads them.
 
-    def __init__(self, path: str, offset_bytes: int, size_bytes: int) -> None:
+    With `copy` they are read at once, and the file may change or go away afterwards.
+    """
+
+    def __init__(self, path: str, offset_bytes: int, size_bytes: int, *, copy: bool = False) -> None:
         self.size_bytes = size_bytes
         self._start = offset_bytes
-        self._map: mmap.mmap | None = None
-        if size_bytes:
+        self._map: mmap.mmap | bytes | None = None
+        if size_bytes and copy:
+            with open(path, "rb") as stream:
+                stream.seek(offset_bytes)
+                self._map = stream.read(size_bytes)
+            self._start = 0
+        elif size_bytes:
             handle = os.open(path, os.O_RDONLY)
             try:
                 self._map = mmap.mmap(handle, 0, access=mmap.ACCESS_READ)

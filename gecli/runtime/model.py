@@ -16,7 +16,7 @@ from gecli.ops.registry import find
 from gecli.runtime.dynamic import DynamicExecutor
 from gecli.runtime.interface import Tensor
 from gecli.runtime.operands import Operand
-from gecli.runtime.program import Program
+from gecli.runtime.program import Program, Watch
 from gecli.runtime.variable_store import Form, VariableStore
 
 Array = NDArray[Any]
@@ -68,33 +68,40 @@ class LoadedModel:
     memory_bytes: int = 0
     weight_bytes: int = 0
 
-    def run(self, feeds: Mapping[str, Array]) -> tuple[dict[str, Array], Times]:
-        """The outputs for these inputs, by name, and the times. Raises RuntimeFault for inputs that do not fit."""
+    def run(self, feeds: Mapping[str, Array], watch: Watch | None = None) -> tuple[dict[str, Array], Times]:
+        """The outputs for these inputs, by name, and the times. Raises RuntimeFault for inputs that do not fit.
+
+        `watch` is told after every node, and makes the run slower.
+        """
         arrays = [check_input(tensor, feeds) for tensor in self.inputs]
         self._prepare_variables()
         with np.errstate(all="ignore"):
-            outputs, times = self._run_static(arrays) if self.program else self._run_dynamic(arrays)
+            outputs, times = self._run_static(arrays, watch) if self.program else self._run_dynamic(arrays, watch)
         for variable in self.variables:
             if variable.writer:
                 self.store.mark_written(variable.name, f"node {variable.writer}")
         return outputs, times
 
-    def _run_static(self, arrays: list[Array]) -> tuple[dict[str, Array], Times]:
+    def _run_static(self, arrays: list[Array], watch: Watch | None) -> tuple[dict[str, Array], Times]:
         assert self.program is not None
         operands = self.program.operands
         start = perf_counter_ns()
         for tensor, array in zip(self.inputs, arrays):
             np.copyto(operands[tensor.port].array, array)
         copied = perf_counter_ns()
-        self.program.run()
+        if watch is None:
+            self.program.run()
+        else:
+            self.program.run_watched(watch)
         computed = perf_counter_ns()
         outputs = {tensor.name: _logical_copy(operands[tensor.port]) for tensor in self.outputs}
         return outputs, Times(copied - start, computed - copied, perf_counter_ns() - computed)
 
-    def _run_dynamic(self, arrays: list[Array]) -> tuple[dict[str, Array], Times]:
+    def _run_dynamic(self, arrays: list[Array], watch: Watch | None) -> tuple[dict[str, Array], Times]:
         assert self.executor is not None
         start = perf_counter_ns()
         feeds = {tensor.name: array for tensor, array in zip(self.inputs, arrays)}
+        self.executor.watch = watch
         values = self.executor.run(self.graph, feeds, self.variable_arrays or {})
         computed = perf_counter_ns()
         outputs = {tensor.name: np.array(value) for tensor, value in zip(self.outputs, values)}

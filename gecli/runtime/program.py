@@ -20,9 +20,11 @@ from gecli.ir.op_desc import OpDesc, Port
 from gecli.layout.transforms import convert
 from gecli.ops.operator import OperatorType
 from gecli.ops.registry import find, operator_of
-from gecli.runtime.operands import Operand, Step, is_blocked, logical_input, logical_output
+from gecli.runtime.operands import Operand, Step, is_blocked, logical_input, logical_output, to_logical
 
 Array = NDArray[Any]
+ValueOf = Callable[[Port], Array | None]  # the value of a port in its origin format; None when it has none now
+Watch = Callable[[OpDesc, ValueOf], None]
 # Types that need no step: their outputs are inputs, constants or variables.
 SILENT_TYPES = CONST_TYPES | DATA_TYPES | {"Variable", "VariableV2", "FileConstant", "NetOutput", "NoOp"}
 
@@ -51,6 +53,20 @@ class Program:
         """One execution over the bound arrays."""
         for step in self._steps:
             step()
+
+    def run_watched(self, watch: Watch) -> None:
+        """As `run`, telling `watch` after every node that has a step."""
+        for position, instruction in enumerate(self.instructions):
+            instruction.step()
+            following = self.instructions[position + 1 : position + 2]
+            if not following or following[0].node is not instruction.node:
+                watch(instruction.node, self._logical_value)
+
+    def _logical_value(self, port: Port) -> Array | None:
+        operand = self.operands.get(port)
+        if operand is None or operand.is_logical:
+            return None if operand is None else operand.array
+        return to_logical(operand.array, operand.desc)
 
 
 class Scratch:

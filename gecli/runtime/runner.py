@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from time import perf_counter_ns
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gecli.errors import RuntimeFault
+from gecli.ir.op_desc import OpDesc, Port
 from gecli.runtime.model import LoadedModel, Times
+from gecli.runtime.program import ValueOf, Watch
 
 Array = NDArray[Any]
 P99_SAMPLES = 20  # fewer samples say nothing about the hundredth
@@ -34,6 +36,16 @@ class Outcome:
     outputs: list[dict[str, Array]] = field(default_factory=list)
     times: list[Times] = field(default_factory=list)
     per_node: dict[str, NodeTime] | None = None
+    trace: list[Span] = field(default_factory=list)  # the steps of the first profiled run
+
+
+class Span(NamedTuple):
+    """One step of a profiled run."""
+
+    name: str
+    type: str
+    start_ns: int
+    elapsed_ns: int
 
 
 @dataclass(slots=True)
@@ -54,36 +66,43 @@ def run_requests(
     *,
     profile: bool = False,
     check_numerics: bool = False,
+    watches: Sequence[Watch] = (),
 ) -> Outcome:
     """Run every request in order. A model that writes variables changes them in every run, warm-up included.
 
-    Raises RuntimeFault (RT_NUMERIC with `check_numerics`, when an output holds an infinity or NaN).
+    `watches` holds one for each request or none; it sees the last measured run. Raises RuntimeFault (RT_NUMERIC with
+    `check_numerics`, when the result of a node holds an infinity or NaN).
     """
     outcome = Outcome(model)
-    for feeds in requests:
+    for position, feeds in enumerate(requests):
+        watch = watches[position] if watches else None
         for _ in range(schedule.warmup):
             model.run(feeds)
         outputs: dict[str, Array] = {}
         end = perf_counter_ns() + int(schedule.seconds * 1e9)
         done = 0
         while done < schedule.loop or perf_counter_ns() < end:
-            outputs, times = model.run(feeds)
+            is_last = done + 1 >= schedule.loop and perf_counter_ns() >= end
+            outputs, times = model.run(feeds, _both(watch if is_last else None, check_numerics))
             outcome.times.append(times)
             done += 1
-        if check_numerics:
-            _require_finite(outputs)
         outcome.outputs.append(outputs)
     if profile and model.program is not None:
-        outcome.per_node = _profile(model, requests[-1], max(schedule.loop, 1))
+        outcome.per_node, outcome.trace = _profile(model, max(schedule.loop, 1))
     return outcome
 
 
-def _profile(model: LoadedModel, feeds: dict[str, Array], loop: int) -> dict[str, NodeTime]:
-    """Time each instruction in runs of their own, so that the measured runs carry no instruments."""
+def _profile(model: LoadedModel, loop: int) -> tuple[dict[str, NodeTime], list[Span]]:
+    """Time each instruction in runs of their own, so that the measured runs carry no instruments.
+
+    The variables are as before afterwards: a profiled training step must not count.
+    """
     assert model.program is not None
     found: dict[str, NodeTime] = {}
+    trace: list[Span] = []
+    kept = [(variable.form.view, variable.form.view.copy()) for variable in model.variables]
     with np.errstate(all="ignore"):
-        for _ in range(loop):
+        for number in range(loop):
             for instruction in model.program.instructions:
                 start = perf_counter_ns()
                 instruction.step()
@@ -91,22 +110,42 @@ def _profile(model: LoadedModel, feeds: dict[str, Array], loop: int) -> dict[str
                 node = instruction.node
                 row = found.setdefault(node.name, NodeTime(node.name, node.type))
                 row.total_ns += spent
+                if number == 0:
+                    trace.append(Span(node.name, node.type, start, spent))
         for row in found.values():
             row.count = loop
-    return found
+    for view, before in kept:
+        view[...] = before
+    return found, trace
 
 
-def _require_finite(outputs: dict[str, Array]) -> None:
-    for name, array in outputs.items():
-        if array.dtype.kind == "f" and not np.isfinite(array).all():
-            first = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])
-            raise RuntimeFault(
-                "G4007",
-                f"output {name!r} holds a value that is not finite",
-                where=f"first at index {list(first)}",
-                why=f"it is {array[first]}",
-                kind="RT_NUMERIC",
-            )
+def _both(watch: Watch | None, check_numerics: bool) -> Watch | None:
+    if not check_numerics:
+        return watch
+
+    def check_and_watch(node: OpDesc, value_of: ValueOf) -> None:
+        if watch is not None:
+            watch(node, value_of)
+        _require_finite(node, value_of)
+
+    return check_and_watch
+
+
+def _require_finite(node: OpDesc, value_of: ValueOf) -> None:
+    for index in range(len(node.output_descs)):
+        array = value_of(Port(node, index))
+        if array is None or array.dtype.kind not in "fV" or np.isfinite(array).all():
+            continue
+        first = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])
+        raise RuntimeFault(
+            "G4007",
+            f"output {index} of {node.type} node {node.name!r} holds a value that is not finite",
+            where=f"first at index {list(first)}",
+            why=f"it is {array[first]}",
+            do=f"look at its inputs: --dump '{node.name}' --dump-inputs",
+            node=node.name,
+            kind="RT_NUMERIC",
+        )
 
 
 def statistics(times: Sequence[Times]) -> dict[str, Any]:

@@ -18,9 +18,9 @@ from gecli.ir.attributes import CONST_TYPES, INIT_VALUE, REF_VAR_SRC_VAR_NAME, V
 from gecli.ir.op_desc import OpDesc, Port
 from gecli.ir.weight import FileSlice, Weight
 from gecli.ops.registry import operator_of
-from gecli.runtime.dynamic import DynamicExecutor
+from gecli.runtime.dynamic import MAX_LOOP, DynamicExecutor
 from gecli.runtime.interface import model_inputs, model_outputs
-from gecli.runtime.memory import Arena, MappedWeights
+from gecli.runtime.memory import POISON, Arena, MappedWeights
 from gecli.runtime.model import BoundVariable, LoadedModel, require_supported
 from gecli.runtime.operands import Operand, to_logical, unblocked
 from gecli.runtime.program import bind_program
@@ -38,11 +38,22 @@ DEFAULT_VARIABLE_BASE = 137438953472  # 128 GiB: GE's kVarMemoryLogicBase
 class Session:
     """Models that share variables. `warnings` collects what loading had to say."""
 
-    def __init__(self, *, init: str = "error", seed: int = 1) -> None:
+    def __init__(
+        self,
+        *,
+        init: str = "error",
+        seed: int = 1,
+        copy_weights: bool = False,
+        poison: bool = False,
+        max_loop: int = MAX_LOOP,
+    ) -> None:
         self.store = VariableStore(seed)
         self.models: list[LoadedModel] = []
         self.warnings: list[Diagnostic] = []
         self._init = init
+        self._copy_weights = copy_weights
+        self._fill = POISON if poison else 0
+        self._max_loop = max_loop
 
     def load(self, path: str | os.PathLike[str], *, rdcpkt: str | os.PathLike[str] | None = None) -> LoadedModel:
         """Load an OM. `rdcpkt` is its variable packet, by default the file with its stem beside it.
@@ -61,6 +72,8 @@ class Session:
         self.warnings += [*om.warnings, *(p for p in record.problems if p.severity == "warning")]
         packet = self._packet(name, rdcpkt, record.root)
         loader = _Loader(om, record.root, {graph.name: graph for graph in record.graphs}, packet, self.store, name)
+        loader.weights = _mapped_weights(om, om.root, copy=self._copy_weights)
+        loader.fill, loader.max_loop = self._fill, self._max_loop
         model = loader.load(record.attrs, self._init)
         model.load_ns = perf_counter_ns() - start
         self.models.append(model)
@@ -110,7 +123,9 @@ class _Loader:
         self.store = store
         self.path = path
         self.every_node = [node for each in graphs.values() for node in each.nodes]
-        self.weights = _mapped_weights(om, om.root)
+        self.weights = _Weights(om.path, 0, 0)
+        self.fill = 0
+        self.max_loop = MAX_LOOP
         self.variables: dict[str, BoundVariable] = {}
         self.operands: dict[Port, Operand] = {}
 
@@ -131,7 +146,7 @@ class _Loader:
         )
         if self._is_dynamic():
             constants = {port: to_logical(op.array, op.desc) for port, op in self._constants(self.every_node).items()}
-            model.executor = DynamicExecutor(self.graphs, constants)
+            model.executor = DynamicExecutor(self.graphs, constants, self.max_loop)
             model.graph = self.graph
             model.variable_arrays = self._variable_arrays()
         else:
@@ -214,7 +229,7 @@ class _Loader:
     # ------------------------------------------------------------------ placing operands
 
     def _place(self, memory_bytes: int, variable_base: int) -> None:
-        arena = Arena(memory_bytes, self.path)
+        arena = Arena(memory_bytes, self.path, self.fill)
         self.operands = self._constants(self.graph.nodes)
         for node in self.graph.nodes:
             placement = self.graph.placements.get(node)
@@ -291,8 +306,8 @@ def _overwrites(node: OpDesc, slot: int) -> bool:
 class _Weights(MappedWeights):
     """The weights of a file with their place in it."""
 
-    def __init__(self, path: str, start: int, size_bytes: int) -> None:
-        super().__init__(path, start, size_bytes)
+    def __init__(self, path: str, start: int, size_bytes: int, *, copy: bool = False) -> None:
+        super().__init__(path, start, size_bytes, copy=copy)
         self.path = path
         self.start = start
 
@@ -301,6 +316,6 @@ class _Weights(MappedWeights):
         return source.path == self.path and self.start <= source.offset_bytes and end <= self.start + self.size_bytes
 
 
-def _mapped_weights(om: OmFile, model: OmModel) -> _Weights:
+def _mapped_weights(om: OmFile, model: OmModel, *, copy: bool = False) -> _Weights:
     part = model.partition(PartitionType.WEIGHTS_DATA)
-    return _Weights(om.path, 0, 0) if part is None else _Weights(om.path, part.offset_bytes, part.size_bytes)
+    return _Weights(om.path, 0, 0) if part is None else _Weights(om.path, part.offset_bytes, part.size_bytes, copy=copy)
