@@ -1,62 +1,68 @@
-"""JSON text of documents whose long lists are made while they are written."""
+"""JSON text of documents whose long lists are made while they are written.
+
+The standard library's encoder is slow when it indents: it then walks every value in generators.
+"""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from json.encoder import encode_basestring, encode_basestring_ascii
 from typing import Any
 
 from gecli.report.inspect.view import Rows
 
 INDENT = "  "
+STREAMED_DEPTH = 3  # lazy lists stand at most so deep, or directly in an item of another lazy list
+Quote = Callable[[str], str]
 
 
-def json_chunks(value: Any, *, ascii_only: bool = False, pad: str = "") -> Iterator[str]:
+def json_chunks(value: Any, *, ascii_only: bool = False) -> Iterator[str]:
     """The text of `value` in pieces: two-space indent, sorted keys, no newline at the end.
 
     NaN and infinities are the strings nan, inf and -inf: JSON has no numbers for them.
     """
+    return _chunks(value, encode_basestring_ascii if ascii_only else encode_basestring, "", 0)
+
+
+def _chunks(value: Any, quote: Quote, pad: str, depth: int) -> Iterator[str]:
     inner = pad + INDENT
-    if isinstance(value, Mapping) and _holds_rows(value):
+    if isinstance(value, Mapping) and (depth < STREAMED_DEPTH or any(type(item) is Rows for item in value.values())):
         mark = "{\n"
         for key in sorted(value):
-            yield f"{mark}{inner}{json.dumps(key, ensure_ascii=ascii_only)}: "
-            yield from json_chunks(value[key], ascii_only=ascii_only, pad=inner)
+            yield f"{mark}{inner}{quote(key)}: "
+            yield from _chunks(value[key], quote, inner, depth + 1)
             mark = ",\n"
         yield f"\n{pad}}}" if value else "{}"
-    elif isinstance(value, Rows) or (isinstance(value, list) and any(map(_holds_rows, value))):
+    elif isinstance(value, Rows) or (isinstance(value, list) and depth < STREAMED_DEPTH):
         mark = "[\n"
         for item in value:
             yield mark + inner
-            yield from json_chunks(item, ascii_only=ascii_only, pad=inner)
+            yield from _chunks(item, quote, inner, depth + 1)
             mark = ",\n"
         yield f"\n{pad}]" if mark == ",\n" else "[]"
     else:
-        text = _text(value, ascii_only)
-        yield text.replace("\n", "\n" + pad) if pad else text
+        yield _text(value, quote, pad)
 
 
-def _holds_rows(value: Any) -> bool:
-    """Whether a lazy list is somewhere below; looked for only along dictionaries and lists of dictionaries."""
-    if isinstance(value, Rows):
-        return True
-    if isinstance(value, Mapping):
-        return any(_holds_rows(item) for item in value.values())
-    return isinstance(value, list) and bool(value) and isinstance(value[0], Mapping) and any(map(_holds_rows, value))
-
-
-def _text(value: Any, ascii_only: bool) -> str:
-    try:
-        return json.dumps(value, indent=2, sort_keys=True, ensure_ascii=ascii_only, allow_nan=False)
-    except ValueError:
-        return json.dumps(_finite(value), indent=2, sort_keys=True, ensure_ascii=ascii_only, allow_nan=False)
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, float) and value - value != 0:
-        return str(value)
-    if isinstance(value, Mapping):
-        return {key: _finite(item) for key, item in value.items()}
+def _text(value: Any, quote: Quote, pad: str) -> str:
+    if isinstance(value, str):
+        return quote(value)
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        return int.__repr__(value)
+    if isinstance(value, float):
+        return float.__repr__(value) if value - value == 0 else quote(str(value))
+    inner = pad + INDENT
+    if isinstance(value, dict):
+        if not value:
+            return "{}"
+        items = [f"{inner}{quote(key)}: {_text(value[key], quote, inner)}" for key in sorted(value)]
+        return "{\n" + ",\n".join(items) + f"\n{pad}}}"
     if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    return value
+        if not value:
+            return "[]"
+        return "[\n" + ",\n".join([inner + _text(item, quote, inner) for item in value]) + f"\n{pad}]"
+    raise TypeError(f"a document cannot hold a {type(value).__name__}")

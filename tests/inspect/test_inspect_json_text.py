@@ -1,0 +1,38 @@
+"""Documents are written as the standard library writes them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gecli.report.inspect.json_text import json_chunks
+from gecli.report.inspect.view import Rows
+
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
+VALUES = st.recursive(
+    SCALARS, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4)
+)
+
+
+@given(VALUES, st.booleans())
+def test_the_text_is_that_of_the_standard_library(value: Any, ascii_only: bool) -> None:
+    expected = json.dumps(value, indent=2, sort_keys=True, ensure_ascii=ascii_only)
+    assert "".join(json_chunks(value, ascii_only=ascii_only)) == expected
+
+
+@given(st.lists(st.dictionaries(st.text(), VALUES, max_size=3), max_size=3))
+def test_a_lazy_list_is_written_as_a_list(items: list[Any]) -> None:
+    lazy = {"a": 1, "rows": Rows(lambda: iter([{"inner": Rows(lambda: iter(items))}]))}
+    expected = json.dumps({"a": 1, "rows": [{"inner": items}]}, indent=2, sort_keys=True, ensure_ascii=False)
+    assert "".join(json_chunks(lazy)) == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(float("nan"), '"nan"'), (float("inf"), '"inf"'), (-float("inf"), '"-inf"')]
+)
+def test_numbers_that_json_lacks_are_text(value: float, text: str) -> None:
+    assert "".join(json_chunks(value)) == text
