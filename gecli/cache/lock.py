@@ -53,10 +53,7 @@ class KeyLock:
         token = self._token()
         if token in _held:
             raise RuntimeError(f"this thread holds the lock of key {self.key} already")
-        from filelock import FileLock
-
-        # Never a soft lock in its place: that would exclude nobody but gecli.
-        lock = FileLock(lock_path(self.directory, self.key), mode=self.mode, fallback_to_soft=False)
+        lock = _file_lock(lock_path(self.directory, self.key), self.mode)
         self._wait(lock)
         self._lock = lock
         _held.add(token)
@@ -94,6 +91,16 @@ class KeyLock:
                     self.on_wait(time.monotonic() - start, holder_of(self.directory, self.key))
             except (OSError, NotImplementedError) as error:
                 raise LockUnavailable(getattr(error, "strerror", None) or str(error)) from error
+
+
+def _file_lock(path: str, mode: int) -> Any:
+    """A flock; never a soft lock in its place, which would exclude nobody but gecli."""
+    from filelock import FileLock
+
+    try:
+        return FileLock(path, mode=mode, fallback_to_soft=False)
+    except TypeError:  # before filelock had soft locks to fall back to; those raise NotImplementedError
+        return FileLock(path, mode=mode)
 
 
 def wait_for_writers(directory: str, key: str, timeout_s: float) -> bool:

@@ -15,6 +15,7 @@ from gecli.cache.stat_index import StatIndex, StatRow, touch_as_witness
 
 WriteOm = Callable[[BinaryIO], None]
 MAX_SUFFIX_TRIES = 1000
+SHARED_MODE = 0o664
 
 _full_directories: set[str] = set()  # after ENOSPC nothing more is tried in this process
 
@@ -100,6 +101,8 @@ def temporary(directory: str, stem: str, suffix: str, mode: int) -> Iterator[tup
     stream = os.fdopen(os.open(path, flags, mode), "w+b")
     try:
         with stream:
+            if mode == SHARED_MODE:
+                os.fchmod(stream.fileno(), mode)  # whatever the umask: the group shall use the entry
             yield stream, path
     finally:
         with suppress(OSError):
@@ -188,4 +191,4 @@ def witness_row(path: str, sha256: str) -> StatRow | None:
 
 def file_mode(shared: bool) -> int:
     """Permission bits of new files, before the umask; a shared cache sets them itself."""
-    return 0o664 if shared else 0o644
+    return SHARED_MODE if shared else 0o644

@@ -34,7 +34,9 @@ def try_fast_hit(argv: list[str]) -> int | None:
     path = memo_path(directory, conditions)
     memo = read_memo(path)
     if memo is None or not memo.holds(conditions) or not _printable(memo):
-        return None
+        from gecli.cli.request_hit import try_request_hit
+
+        return try_request_hit(argv)
     try:
         changed = [_place(each) for each in memo.placements]
         if memo.stale and os.path.lexists(memo.stale):
@@ -73,14 +75,15 @@ def _copy(source: str, target: str) -> None:
     from gecli.artifacts.publish import place_copy
 
     # No handlers are installed yet, and a temporary file must not stay behind.
-    before = _signal.signal(_signal.SIGTERM, _terminate)
+    before = _signal.signal(_signal.SIGTERM, terminate)
     try:
         place_copy(source, target)
     finally:
         _signal.signal(_signal.SIGTERM, before)
 
 
-def _terminate(number: int, frame: object) -> None:
+def terminate(number: int, frame: object) -> None:
+    """SIGTERM while an output is written: end, and let the writer remove its temporary file."""
     raise SystemExit(TERMINATED)
 
 
@@ -120,11 +123,16 @@ def _answer(memo: Memo, argv: list[str], elapsed_ms: float) -> int:
                 print(text.replace(TIME_MARK, _time_text(elapsed_ms)))
         sys.stdout.flush()
     except BrokenPipeError:
-        devnull = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(devnull, sys.stdout.fileno())
-        os.close(devnull)
-        return BROKEN_PIPE
+        return broken_pipe()
     return 0
+
+
+def broken_pipe() -> int:
+    """Let nothing more be written to a closed pipe; the exit status for it."""
+    devnull = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(devnull, sys.stdout.fileno())
+    os.close(devnull)
+    return BROKEN_PIPE
 
 
 def _time_text(milliseconds: float) -> str:

@@ -53,8 +53,14 @@ def _is_plain(argv: list[str], options: Options, report: CompileReport, console:
     served = result.cache.state == "hit" or result.cache.stored
     if not served or result.output.path == "-" or console.warnings or console.verbosity or not cache_dir_of(argv):
         return False
+    return is_plain_command(options)
+
+
+def is_plain_command(options: Options) -> bool:
+    """Whether a command does nothing but make the outputs of its models and print the summary."""
     others = [option.key for option, _, origin in options.items() if origin != "default" and not option.fingerprint]
-    return HARMLESS.issuperset(others) and not options.get("log-file") and not options.flag("atc-compat")
+    told = any(options.get(name) for name in ("verbose", "log-file", "atc-compat"))
+    return HARMLESS.issuperset(others) and not told and not options.get("mode")
 
 
 def _memo(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from time import perf_counter
 from typing import Any, BinaryIO, cast
@@ -166,7 +167,9 @@ def _compile_cached(
     stats = StatIndex(trusting=setup.cache.verify != "full")
     direct = None if loaded else direct_hits(setup, jobs, options, stats)
     if direct is not None:
-        return [deliver_direct(setup, job, found, options, stats) for job, found in zip(jobs, direct)]
+        # An OSError: the entry went away between decision and use, so the long way decides again.
+        with suppress(OSError):
+            return [deliver_direct(setup, job, found, options, stats) for job, found in zip(jobs, direct)]
     loaded = loaded or load_all(jobs, options, progress)
     if len(jobs) > 1 and uses_session(loaded, options):
         results = _compile_together(jobs, loaded, options, progress)

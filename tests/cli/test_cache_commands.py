@@ -137,3 +137,14 @@ def test_a_compile_after_gc_of_everything_is_a_miss_and_stores_again(gecli: Run,
     result = gecli("compile", str(DIGITS), "-o", "x", "--cache-dir", "cache", "--graph-key", "k")
     assert "cache=miss reason=no_entry" in result.stdout
     assert len(list(cache.glob("*.om"))) == 1
+
+
+def test_a_terminal_gets_a_table_that_fits_it(filled: Path) -> None:
+    from gecli.cache.survey import survey
+    from gecli.report.cache_report import ls_table
+
+    found = survey(str(filled))
+    lines = ls_table(found.rows, found, 120, color=False).splitlines()
+    assert max(map(len, lines)) <= 120
+    assert lines[0].split()[:3] == ["KEY", "ENTRY", "LAYER"]
+    assert lines[-1].startswith("2 entries, 2 keys, ") and "KiB" in lines[-1]

@@ -384,3 +384,28 @@ def test_explain_cache_names_what_differs(gecli: Run) -> None:
     assert result.returncode == 0
     assert "fingerprint_mismatch (options" in result.stderr
     assert "option format-policy: 'device' in the entry, 'origin' now" in result.stderr
+
+
+def test_an_entry_that_vanishes_between_decision_and_use_is_compiled_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    from gecli.artifacts import publish
+
+    compiled(DIGITS, out="first/x.om")
+    place_copy = publish.place_copy
+
+    def vanish(source: str, target: str) -> None:
+        if "cache/" in source and Path(source).exists():
+            Path(source).unlink()
+        place_copy(source, target)
+
+    monkeypatch.setattr(publish, "place_copy", vanish)
+    result = compiled(DIGITS)
+    assert result.cache.state in ("miss", "bypassed")
+    assert Path("out/x.om").read_bytes() == Path("first/x.om").read_bytes()
+
+
+def test_entries_of_a_shared_cache_are_writable_by_the_group(cache_directory: Path) -> None:
+    (cache_directory / "cache.conf").write_text('{"gecli": {"shared": true, "timestamp": "ge"}}')
+    result = compiled(DIGITS)
+    assert len(result.cache.entry) == len("k_20260415102030")
+    modes = {path.stat().st_mode & 0o777 for path in cache_directory.glob("k_*")}
+    assert modes == {0o664}

@@ -193,3 +193,50 @@ def test_a_cache_hit_takes_at_most_six_times_an_empty_python(words: list[str], t
     for _ in range(2):
         subprocess.run([sys.executable, "-m", "gecli", *words], cwd=tmp_path, env=env, check=True, capture_output=True)
     assert fastest("-m", "gecli", *words) <= 6 * fastest("-c", "pass")
+
+
+HEAVY_LIBRARIES = ["click", "filelock", "google", "ml_dtypes", "networkx", "numpy", "rich"]
+
+
+@pytest.mark.parametrize("extra", [[], ["--json"]])
+def test_a_known_request_with_another_output_path_is_served_without_parsing_the_model(
+    extra: list[str], words: list[str], tmp_path: Path
+) -> None:
+    run(words, tmp_path)
+    words[words.index("out/x")] = "elsewhere/x"
+    result, modules = run([*words, *extra], tmp_path)
+    assert result.returncode == 0
+    assert [name for name in HEAVY_LIBRARIES if name in modules] == []
+    assert (tmp_path / "elsewhere/x.om").read_bytes() == (tmp_path / "out/x.om").read_bytes()
+    if extra:
+        assert json.loads(result.stdout)["models"][0]["cache"]["state"] == "hit"
+    else:
+        assert "cache=hit" in result.stdout
+
+
+def test_another_model_name_is_not_served_by_the_request(words: list[str], tmp_path: Path) -> None:
+    run(words, tmp_path)
+    words[words.index("out/x")] = "out/y"
+    result, _ = run(words, tmp_path)
+    assert "cache=miss" in result.stdout
+    assert (tmp_path / "out/y.om").read_bytes() != (tmp_path / "out/x.om").read_bytes()
+
+
+STOPPED = """
+import os, signal, sys
+import gecli.artifacts.publish as publish
+publish.copy_content = lambda source, target: os.kill(os.getpid(), signal.SIGTERM)
+from gecli.__main__ import main
+sys.exit(main())
+"""
+
+
+@pytest.mark.parametrize("output", ["out/x", "elsewhere/x"])
+def test_a_terminated_short_way_leaves_no_temporary_file(output: str, words: list[str], tmp_path: Path) -> None:
+    run(words, tmp_path)
+    (tmp_path / "out/x.om").unlink()
+    words[words.index("out/x")] = output
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(REPOSITORY), "HOME": str(tmp_path)}
+    result = subprocess.run([sys.executable, "-c", STOPPED, *words], cwd=tmp_path, env=environment, timeout=60)
+    assert result.returncode == 143
+    assert list((tmp_path / output).parent.iterdir()) == []
