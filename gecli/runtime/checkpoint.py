@@ -60,7 +60,7 @@ def load_variables(store: VariableStore, path: str) -> tuple[list[str], list[Dia
     """
     arrays = read_npz(path, path)
     meta = _meta(arrays.pop(META, None), path)
-    warnings: list[Diagnostic] = []
+    strangers: list[str] = []
     values: dict[str, Array] = {}
     for name, array in sorted(arrays.items()):
         entry = meta.get(name, {})
@@ -68,14 +68,18 @@ def load_variables(store: VariableStore, path: str) -> tuple[list[str], list[Dia
         if digest is not None and hashlib.sha256(array.tobytes()).hexdigest() != digest:
             raise InputError("E13005", f"{path}: the data of variable {name!r} are damaged", file=path, node=name)
         if name not in store:
-            warnings.append(
-                Diagnostic("G4010", f"{path} holds {name!r}, which no loaded model has", severity="warning", file=path)
-            )
+            strangers.append(name)
             continue
         values[name] = _checked(store, name, array, entry, path)
     for name, array in values.items():
         store.set_value(name, array, by=f"--load-vars {path}")
-    return sorted(values), warnings
+    return sorted(values), [_no_model_has(strangers, path)] if strangers else []
+
+
+def _no_model_has(names: list[str], path: str) -> Diagnostic:
+    shown = ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
+    what = "a variable" if len(names) == 1 else f"{len(names)} variables"
+    return Diagnostic("G4010", f"{path} holds {what} that no loaded model has: {shown}", severity="warning", file=path)
 
 
 def set_variable(store: VariableStore, name: str, array: Array, source: str) -> None:
