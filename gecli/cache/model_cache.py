@@ -8,8 +8,8 @@ from typing import NamedTuple
 from gecli.cache.cache_conf import CacheConf
 from gecli.cache.candidate import Found, Policy, Rejected, Wanted, check_record, damaged_file, missing_file
 from gecli.cache.graph_key import is_graph_key
-from gecli.cache.index import IndexContent, IndexRecord, UnreadableIndex, read_index
-from gecli.cache.layout import OM, SIDECAR, entry_path, request_dir, stat_dir
+from gecli.cache.index import IndexContent, IndexRecord, UnreadableIndex, index_path, read_index
+from gecli.cache.layout import ENTRY_SUFFIXES, OM, SIDECAR, entry_path, request_dir, stat_dir
 from gecli.cache.sidecar import InvalidSidecar, Sidecar, last_used_ns, read_sidecar
 from gecli.cache.stat_index import StatIndex, short_name, touch_as_witness, write_hint, write_rows
 
@@ -148,14 +148,15 @@ def load_entry_rows(directory: str, stem: str, stats: StatIndex) -> None:
     stats.load(_entry_rows_path(directory, stem))
 
 
-def save_entry_rows(cache: CacheDir, stem: str, stats: StatIndex) -> None:
-    """Keep what is known about an entry's files for the next look-up."""
+def save_entry_rows(cache: CacheDir, key: str, stem: str, stats: StatIndex) -> None:
+    """Keep what is known about an entry's files and the index for the next look-up."""
     if not cache.may_write:
         return
-    paths = [entry_path(cache.path, stem, suffix) for suffix in (OM, ".rdcpkt")]
-    rows = stats.rows_of(paths)
-    _make_private(stat_dir(cache.path))
-    write_rows(_entry_rows_path(cache.path, stem), rows)
+    paths = [entry_path(cache.path, stem, suffix) for suffix in ENTRY_SUFFIXES]
+    paths.append(index_path(cache.path, key))
+    if stats.knows_more(paths):
+        _make_private(stat_dir(cache.path))
+        write_rows(_entry_rows_path(cache.path, stem), stats.rows_of(paths))
 
 
 def model_rows_path(directory: str, model: str) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from gecli.cache.digest import ARTIFACT_SCHEMA, digest_of, digest_of_json
-from gecli.cache.stat_index import StatIndex, read_rows
+from gecli.cache.stat_index import StatIndex
 from gecli.version import __version__
 
 if TYPE_CHECKING:
@@ -49,9 +49,7 @@ def known_files(rows_path: str, model: str, stats: StatIndex) -> list[str]:
 
     A model that nobody has seen counts as having none: a request with data files has another digest.
     """
-    rows = read_rows(rows_path)
-    for row in rows:
-        stats.add(row)
+    rows = stats.load(rows_path)
     if not rows or rows[0].path != os.path.realpath(model) or rows[0].sha256 != stats.sha256(model):
         return [model]
     return [model, *(row.path for row in rows[1:])]

@@ -92,6 +92,7 @@ class StatIndex:
     def __init__(self, *, trusting: bool = True) -> None:
         self.trusting = trusting
         self._rows: dict[str, StatRow] = {}
+        self._new: set[str] = set()  # paths whose rows are in no file of the index yet
         self._hash_file: Callable[[str], str] = _sha256_of_file
 
     def load(self, path: str) -> list[StatRow]:
@@ -104,6 +105,7 @@ class StatIndex:
     def add(self, row: StatRow | None) -> None:
         if row is not None:
             self._rows[row.path] = row
+            self._new.add(row.path)
 
     def row(self, path: str) -> StatRow | None:
         """The row of a file that has not changed."""
@@ -120,8 +122,12 @@ class StatIndex:
         made = time.time_ns()
         digest = self._hash_file(real)
         if before is not None and numbers_of(real) == before:
-            self._rows[real] = StatRow(real, before, digest, made)
+            self.add(StatRow(real, before, digest, made))
         return digest
+
+    def knows_more(self, paths: Iterable[str]) -> bool:
+        """Whether any of these paths has a row that did not come from a file of the index."""
+        return not self._new.isdisjoint(map(os.path.realpath, paths))
 
     def rows_of(self, paths: Iterable[str]) -> list[StatRow]:
         found = [self._rows.get(os.path.realpath(path)) for path in paths]

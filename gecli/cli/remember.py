@@ -26,6 +26,7 @@ HARMLESS = frozenset((
     "lock-timeout", "require-cache", "mode", "quiet", "json", "color", "progress", "config", "no-config",
 ))  # fmt: skip
 RACY_NS = 2_000_000_000  # a change this close to the reading would not show in the time stamps
+NO_DIGEST = "-"  # of a row that only says that a file is unchanged
 SENTINEL_MS = 987654321.125  # stands for the time while the texts are made
 
 
@@ -70,9 +71,9 @@ def _memo(
     from gecli.cache.command_memo import Memo, Placement
     from gecli.cache.index import index_path
     from gecli.cache.layout import OM, RDCPKT, SIDECAR, entry_path
-    from gecli.cache.model_cache import find_request, read_request_hint
+    from gecli.cache.model_cache import find_request, load_entry_rows, read_request_hint, save_entry_rows
     from gecli.cache.request_digest import numpy_version_file
-    from gecli.cache.stat_index import StatIndex, touch_as_witness
+    from gecli.cache.stat_index import StatIndex
     from gecli.compiler.direct_hit import output_rows_path, request_of
 
     directory, stats = setup.cache.path, StatIndex()
@@ -82,15 +83,15 @@ def _memo(
         return None
     key, stem = hint
     sidecar = entry_path(directory, stem, SIDECAR)
-    try:
-        # First the time, then the content: what changes later shows in the time.
-        witnesses = {path: touch_as_witness(path) for path in (sidecar, index_path(directory, key))}
-    except OSError:
-        return None
+    load_entry_rows(directory, stem, stats)
+    # First the times, then the content: what changes later shows in the times.
+    files: dict[str, Numbers | None] = {}
+    for path in (sidecar, index_path(directory, key)):
+        files[path] = _settled(path, stats)
     found = find_request(setup.cache, request.digest, setup.key_of(0), stats)
-    if found is None or found.sidecar is None or None in witnesses.values():
+    if found is None or found.sidecar is None or None in files.values():
         return None
-    files: dict[str, Numbers | None] = dict(witnesses)
+    save_entry_rows(setup.cache, key, stem, stats)
     kinds = (RDCPKT, OM) if found.has_rdcpkt else (OM,)
     for suffix in kinds:
         row = stats.row(entry_path(directory, stem, suffix))
@@ -110,6 +111,29 @@ def _memo(
         placements.append(Placement(entry_path(directory, stem, suffix), target, numbers))
     stale = "" if found.has_rdcpkt else job.rdcpkt_path
     return Memo(conditions, files, placements, sidecar, stale, _texts(setup, job, found, options, soc, console))
+
+
+def _settled(path: str, stats: StatIndex) -> Numbers | None:
+    """How a file of the cache looks as long as it has its present content; None when that cannot be said.
+
+    A file that changed a moment ago gets a time of its own, which is then in the stat index: commands that share an
+    entry must not take the memo of each other away.
+    """
+    from gecli.cache.stat_index import StatRow, numbers_of, touch_as_witness
+
+    row = stats.row(path)
+    if row is not None:
+        return row.numbers
+    numbers = numbers_of(path)
+    if numbers is not None and max(numbers[3:]) < STARTED_NS - RACY_NS:
+        return numbers
+    try:
+        numbers = touch_as_witness(path)
+    except OSError:
+        return None
+    if numbers is not None:
+        stats.add(StatRow(os.path.realpath(path), numbers, NO_DIGEST, STARTED_NS, is_witness=True))
+    return numbers
 
 
 def _inputs(request: Request, options: Options) -> list[str]:

@@ -93,11 +93,16 @@ def _place(setup: CacheSetup, job: Job, found: Found, options: Options, stats: o
         _signal.signal(_signal.SIGTERM, before)
 
 
+def _soc(options: Options) -> str:
+    from gecli.layout.platform import platform_of
+
+    return platform_of(options.text("ge.socVersion") or "Ascend910B1").soc
+
+
 def _show(argv: list[str], models: list[str], options: Options, result: ModelResult) -> int:
     from gecli.cli.fast_hit import broken_pipe
     from gecli.cli.remember import remember_command
     from gecli.compiler.result import CompileReport
-    from gecli.layout.platform import platform_of
     from gecli.report.compile_report import compile_document, plain_lines, summary_lines, times_wanted
 
     console = Console(
@@ -106,7 +111,7 @@ def _show(argv: list[str], models: list[str], options: Options, result: ModelRes
         color=options.get("color"),
         progress=options.get("progress"),
     )
-    report = CompileReport([result], platform_of(options.text("ge.socVersion") or "Ascend910B1").soc)
+    report = CompileReport([result], _soc(options) if console.json else "")
     try:
         console.report(result.warnings)
         if not console.quiet:

@@ -296,7 +296,7 @@ class CachedCompiler:
         if work.request is None:
             return
         remember_request(self.cache, work.key, stem, work.request.digest)
-        save_entry_rows(self.cache, stem, self.stats)
+        save_entry_rows(self.cache, work.key, stem, self.stats)
         write_rows(model_rows_path(self.cache.path, work.job.source), self.stats.rows_of(work.request.files))
 
     def _store(self, work: Work, compiled: Compiled, seconds: float) -> None:

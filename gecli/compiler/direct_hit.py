@@ -102,7 +102,7 @@ def deliver_direct(setup: CacheSetup, job: Job, found: Found, options: Options, 
 def finish_hit(cache: CacheDir, found: Found, stats: StatIndex) -> None:
     """Keep what was learned: use time and stat rows."""
     note_use(cache, found)
-    save_entry_rows(cache, found.stem, stats)
+    save_entry_rows(cache, found.key, found.stem, stats)
 
 
 def hit_result(job: Job, found: Found, setup: CacheSetup, options: Options) -> ModelResult:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from gecli.errors import Diagnostic, GecliError, InvalidOption
 
@@ -41,7 +40,7 @@ def jobs_of(models: Sequence[str], output: str | None) -> list[Job]:
         jobs = [Job(model, os.path.join(output, f"{_stem(model)}.om"), _stem(model)) for model in models]
     else:
         path = output if output.endswith(".om") else f"{output}.om"
-        jobs = [Job(models[0], path, Path(path).stem)]
+        jobs = [Job(models[0], path, stem_of(path))]
     _check(jobs)
     return jobs
 
@@ -54,8 +53,13 @@ def _to_stdout(models: Sequence[str]) -> Job:
     return Job(models[0], STDIO, _stem(models[0]))
 
 
+def stem_of(path: str) -> str:
+    """The last part of a path without its last suffix."""
+    return os.path.splitext(os.path.basename(path.rstrip(os.sep)))[0]
+
+
 def _stem(model: str) -> str:
-    return "model" if model == STDIO else Path(model).stem or "model"
+    return "model" if model == STDIO else stem_of(model) or "model"
 
 
 def _check(jobs: list[Job]) -> None:
