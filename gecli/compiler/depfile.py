@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable
 
@@ -19,11 +20,19 @@ def write_depfile(path: str, report: CompileReport, options: Options) -> None:
     others = [text for name in READ_BY if (text := options.text(name))]
     rules = []
     for result in report.models:
-        read = [file for file in result.files_read if file != "standard input"] or [result.source]
+        read = [_as_typed(file, result.source) for file in result.files_read] or [result.source]
         wanted = [file for file in dict.fromkeys([*read, *others, *options.config_files]) if file != STDIO]
         outputs = [result.output.path, *([result.rdcpkt.path] if result.rdcpkt else [])]
         rules += [rule(output, wanted) for output in outputs if output != STDIO]
     publish_bytes(path, "".join(rules).encode("utf-8", "surrogateescape"))
+
+
+def _as_typed(path: str, model: str) -> str:
+    """External data is found by its real path; beside a relative model it is named relative too."""
+    if not os.path.isabs(path) or os.path.isabs(model) or model == STDIO:
+        return path
+    directory = os.path.dirname(model)
+    return os.path.normpath(os.path.join(directory, os.path.relpath(path, os.path.realpath(directory or "."))))
 
 
 def rule(output: str, dependencies: Iterable[str]) -> str:
