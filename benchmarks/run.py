@@ -70,6 +70,8 @@ def parse() -> argparse.Namespace:
 
 def choose_models(models: Path | None, synthetic: Path, only: set[str], quick: bool) -> tuple[list[Path], list[Path]]:
     """The real and the synthetic models to measure; makes the synthetic ones that are missing."""
+    if models and not models.is_dir():
+        raise SystemExit(f"{models} is no directory; benchmarks/get_models.py {models} fills it")
     real = sorted((path for path in models.glob("*.onnx") if feeds_path(path).is_file()), key=size) if models else []
     names = QUICK_SYNTHETIC if quick else SYNTHETIC
     if quick:

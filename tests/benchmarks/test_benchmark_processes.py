@@ -113,12 +113,14 @@ def test_a_small_sibling_of_a_large_synthetic_model_is_valid(maker: str, tmp_pat
     onnx.checker.check_model(onnx.load(path), full_check=True)
 
 
-def test_only_names_models_and_a_wrong_name_is_refused(tmp_path: Path) -> None:
+def test_only_names_models_and_what_is_absent_is_refused(tmp_path: Path) -> None:
     make_models.main(tmp_path, "elt-10", "elt-1k")
     real, synthetic = choose_models(tmp_path, tmp_path, {"elt-10", "start-up"}, quick=False)
     assert [path.stem for path in (*real, *synthetic)] == ["elt-10", "elt-10"]
     with pytest.raises(SystemExit, match="no such model: resnet"):
         choose_models(None, tmp_path, {"resnet"}, quick=False)
+    with pytest.raises(SystemExit, match="get_models"):
+        choose_models(tmp_path / "absent", tmp_path, set(), quick=False)
 
 
 def test_a_model_is_measured_from_end_to_end(tmp_path: Path) -> None:
