@@ -75,7 +75,10 @@ def _compile(options: Options, models: list[str], console: Console) -> int:
     try:
         report = run(models, options, progress, console.say)
     except GecliError as error:
-        _write_report(options, compile_document(None, error.diagnostics, with_times=times_wanted()))
+        document = compile_document(None, error.diagnostics, with_times=times_wanted())
+        _write_report(options, document)
+        if console.json:
+            console.document(document)
         raise
     if options.flag("print-hash") or console.json or options.text("report"):
         from gecli.compiler.output_hash import add_hashes

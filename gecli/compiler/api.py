@@ -108,11 +108,11 @@ def _compile_session(
     notify: Notify | None,
 ) -> list[ModelResult]:
     start = perf_counter()
-    loaded = load_all(jobs, options, progress) if options.flag("if-changed") else None
+    loaded = _load(jobs, options, progress) if options.flag("if-changed") else None
     if loaded is not None and _all_up_to_date(jobs, loaded, options):
         return [up_to_date_result(job, each, options) for job, each in zip(jobs, loaded)]
     if isinstance(setup, CacheOff):
-        results = _compile_together(jobs, loaded or load_all(jobs, options, progress), options, progress)
+        results = _compile_together(jobs, loaded or _load(jobs, options, progress), options, progress)
         for result in results:
             result.notes += [setup.note] if setup.note else []
             result.cache = CacheUse("bypassed", reason=setup.reason) if setup.reason else CacheUse()
@@ -122,6 +122,17 @@ def _compile_session(
     for result in results:
         result.elapsed_ms = elapsed / len(results)
     return results
+
+
+def _load(jobs: list[Job], options: Options, progress: Progress | None) -> list[LoadedModel]:
+    """Every model, or the errors of all of them: those that could be loaded are compiled to find theirs."""
+    loaded, failed = load_all(jobs, options, progress)
+    if failed:
+        session = new_session(options)
+        for each in loaded:
+            session.add(each.graph)
+        raise combined([*failed, *session.compile_all(progress, keep_going=True)])
+    return loaded
 
 
 def _all_up_to_date(jobs: list[Job], loaded: list[LoadedModel], options: Options) -> bool:
@@ -170,7 +181,7 @@ def _compile_cached(
         # An OSError: the entry went away between decision and use, so the long way decides again.
         with suppress(OSError):
             return [deliver_direct(setup, job, found, options, stats) for job, found in zip(jobs, direct)]
-    loaded = loaded or load_all(jobs, options, progress)
+    loaded = loaded or _load(jobs, options, progress)
     if len(jobs) > 1 and uses_session(loaded, options):
         results = _compile_together(jobs, loaded, options, progress)
         for result in results:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from gecli.compiler.failures import combined
 from gecli.compiler.graph_options import apply_graph_options
 from gecli.compiler.job import Job
 from gecli.compiler.pass_switches import switch_warnings
@@ -21,8 +20,8 @@ FRAMEWORKS = {1: "air", 3: "tf", 5: "onnx"}  # atc's numbers
 
 def load_all(
     jobs: Sequence[Job], options: Options, progress: Callable[[str, str], None] | None = None
-) -> list[LoadedModel]:
-    """Load every model. Raises GecliError: the first fault, or with --keep-going those of all models."""
+) -> tuple[list[LoadedModel], list[GecliError]]:
+    """Load every model. With --keep-going the errors of models are returned, else the first is raised."""
     loaded: list[LoadedModel] = []
     failed: list[GecliError] = []
     for job in jobs:
@@ -32,9 +31,7 @@ def load_all(
             if not options.flag("keep-going"):
                 raise
             failed.append(error)
-    if failed:
-        raise combined(failed)
-    return loaded
+    return loaded, failed
 
 
 def load_model(job: Job, options: Options, progress: Callable[[str, str], None] | None = None) -> LoadedModel:
@@ -63,7 +60,7 @@ def front_end(options: Options) -> str:
         return name
     if name != "auto":
         raise InvalidOption(
-            "E10041",
+            "E10047",
             f"--from {name} and --framework {number} name two front ends",
             why=f"--framework {number} is {by_number}",
             do="leave out --framework",

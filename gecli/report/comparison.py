@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gecli.errors import InputError, InvalidOption
-from gecli.runtime.inputs import read_npy, read_npz
+from gecli.runtime.array_files import read_npy, read_npz
 
 Array = NDArray[Any]
 DEFAULT_TOLERANCE = (1e-3, 1e-5)  # relative, absolute
@@ -85,7 +85,7 @@ def read_golden(path: str) -> dict[str, Array]:
     if not os.path.exists(path):
         raise InputError("E13001", f"cannot open {path}", why="No such file or directory", file=path)
     if path.endswith(".npz"):
-        return read_npz(path, path)
+        return read_npz(path)
     if path.endswith(".npy"):
         return {"": read_npy(path)}
     raise InvalidOption(
@@ -130,7 +130,7 @@ def _compare(name: str, a: Array, b: Array, tolerances: Tolerances) -> Differenc
         if not tolerances.nan_differs:
             error = np.where(both_nan, 0.0, error)
         error = np.where(np.isnan(error), np.inf, error)
-        magnitude = np.abs(y)
+        magnitude = np.where(np.isnan(y), 0.0, np.abs(y))  # a NaN that equals a NaN asks for no tolerance
         relative = np.where(error == 0, 0.0, error / np.where(magnitude == 0, np.inf, magnitude))
         bad = ~(error <= atol + rtol * magnitude)
         cosine = _cosine(x, y)

@@ -47,7 +47,7 @@ class Session:
         poison: bool = False,
         max_loop: int = MAX_LOOP,
     ) -> None:
-        self.store = VariableStore(seed)
+        self.store = VariableStore(seed, POISON if poison else 0)
         self.models: list[LoadedModel] = []
         self.warnings: list[Diagnostic] = []
         self._init = init

@@ -74,7 +74,8 @@ class Variable:
 class VariableStore:
     """All variables of a session, by name."""
 
-    def __init__(self, seed: int = 1) -> None:
+    def __init__(self, seed: int = 1, fill: int = 0) -> None:
+        self._fill = fill  # of every byte of a new block
         self._variables: dict[str, Variable] = {}
         self._seed = seed
 
@@ -113,7 +114,7 @@ class VariableStore:
         for form in variable.forms:
             if form.desc.same_storage(desc):
                 return form
-        form = Form(desc, address, road, _allocate(desc))
+        form = Form(desc, address, road, _allocate(desc, self._fill))
         if variable.forms:
             _require_same_user_form(name, variable.forms[0], form, model)
         variable.forms.append(form)
@@ -151,6 +152,8 @@ class VariableStore:
                 do="load it with --load-vars, run a model that assigns it first, or use --init zero",
                 kind="RT_VAR_UNINITIALISED",
             )
+        if init == "zero":
+            form.view[...] = 0
         if init == "random":
             from gecli.runtime.inputs import random_array
 
@@ -190,11 +193,11 @@ class VariableStore:
         return form
 
 
-def _allocate(desc: TensorDesc) -> Array:
+def _allocate(desc: TensorDesc, fill: int) -> Array:
     bits = desc.dtype.bits or 0
     if bits % 8 or desc.dtype.numpy.hasobject:
         return np.zeros(desc.shape, desc.dtype.numpy)
-    block = np.zeros(span_bytes(padded_bytes(desc)), dtype=np.uint8)
+    block = np.full(span_bytes(padded_bytes(desc)), fill, dtype=np.uint8)
     return block[GUARD_BYTES : GUARD_BYTES + desc.nbytes].view(desc.dtype.numpy).reshape(desc.shape)
 
 
