@@ -7,16 +7,18 @@ give the same numbers.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gecli.errors import CompileError, Diagnostic, InputError
 from gecli.ir.attributes import CONST_TYPES, DATA_TYPES, VALUE
-from gecli.ir.graph import Graph
 from gecli.ir.op_desc import OpDesc, Port
 from gecli.ops.registry import operator_of
+
+if TYPE_CHECKING:
+    from gecli.ir.graph import Graph
 
 Array = NDArray[Any]
 

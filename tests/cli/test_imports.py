@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import gecli
+from tests.conftest import REPOSITORY, Gecli
 
 HEAVY = ["numpy", "networkx", "google", "rich", "ml_dtypes", "filelock", "click", "dataclasses", "inspect", "difflib"]
 LIGHT = {
@@ -46,3 +47,13 @@ def test_a_cheap_command_loads_only_what_it_needs(line: str) -> None:
     ours = {name for name in loaded if name.partition(".")[0] == "gecli"}
     assert ours <= ALLOWED[line] | {"gecli.__main__"}
     assert [name for name in HEAVY if name in loaded] == []
+
+
+def test_a_run_loads_what_executing_needs_and_no_graph_library(gecli: Gecli, tmp_path: Path) -> None:
+    graph = REPOSITORY / "samples/digits/digits.onnx"
+    assert gecli("compile", str(graph), "-o", "d.om", "--input-shape", "image:1,1,8,8").returncode == 0
+    line = ["run", str(tmp_path / "d.om"), "--seed", "1", "--quiet"]
+    result = subprocess.run([sys.executable, "-c", PROBE, *line], cwd=REPOSITORY, capture_output=True, text=True)
+    assert result.returncode == 0
+    loaded = set(result.stderr.splitlines()[-1].split())
+    assert [name for name in ("networkx", "filelock", "rich", "gecli.compiler", "gecli.passes") if name in loaded] == []
