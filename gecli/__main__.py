@@ -8,6 +8,8 @@ import sys
 def main() -> int:
     """Run the command line of this process; the result is its exit status."""
     argv = sys.argv[1:]
+    if None in (sys.stdin, sys.stdout, sys.stderr):
+        _fill_standard_streams()
     if argv == ["--version"]:
         return _print_version()
     try:
@@ -28,6 +30,18 @@ def main() -> int:
 
         clean_up()
         return INTERRUPTED
+
+
+def _fill_standard_streams() -> None:
+    """Put the null device where the caller closed a stream: no file may get its number, no text its content."""
+    import os
+
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(descriptor)
+    sys.stdin = sys.stdin or open(0, closefd=False)  # noqa: SIM115  # as long as the process
+    sys.stdout = sys.stdout or open(1, "w", closefd=False)  # noqa: SIM115
+    sys.stderr = sys.stderr or open(2, "w", closefd=False)  # noqa: SIM115
 
 
 def _print_version() -> int:

@@ -7,10 +7,10 @@ the code the exit status, comes from the catalogue.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
-from gecli.error_catalog import exit_status_of, title_of
+from gecli.error_catalog import entry_of, exit_status_of, title_of
 
 MAX_SHOWN = 20  # diagnostics of one code on the screen; --json has all of them
 
@@ -46,7 +46,7 @@ class Diagnostic:
     def as_json(self) -> dict[str, Any]:
         """The machine form: one object of the `errors` and `warnings` lists of every JSON document."""
         where = {
-            "text": self.where or None,
+            "text": self.place() or None,
             "option": self.option,
             "file": self.file,
             "node": self.node,
@@ -63,21 +63,44 @@ class Diagnostic:
             "expected": self.expected,
             "actual": self.actual,
             "message": self.message,
-            "why": self.why or None,
-            "fix": self.do or None,
+            "why": self.reason() or None,
+            "fix": self.remedy() or None,
             "related": [],
             "ge_code": self.code if self.code.startswith(("E", "W")) else None,
         }
 
+    def place(self) -> str:
+        """Where it is: as said by the raise site, else made of option, file, offset, node and pointer."""
+        if self.where:
+            return self.where
+        found = [self.option or "", self.file or ""]
+        found += [f"offset {self.offset}" if self.offset is not None and self.file else ""]
+        found += [f"node {self.node}" if self.node else "", self.pointer or ""]
+        return ", ".join(each for each in found if each)
+
+    def reason(self) -> str:
+        """Why: as said by the raise site, else expected and actual, else, for an error, the cause in the catalogue."""
+        if self.why:
+            return self.why
+        if self.expected is not None and self.actual is not None:
+            return f"expected {self.expected}, got {self.actual}"
+        entry = entry_of(self.code) if self.severity == "error" else None
+        return "" if entry is None else entry.cause
+
+    def remedy(self) -> str:
+        """What to do: as said by the raise site, else, for an error, the remedy in the catalogue."""
+        entry = entry_of(self.code) if self.severity == "error" and not self.do else None
+        return self.do if entry is None else entry.remedy
+
     def lines(self) -> list[str]:
         """The human form, without colour."""
-        shown = [f"{self.severity}[{self.code}]: {printable(self.message)}"]
-        if self.where:
-            shown.append(f"  --> {printable(self.where)}")
-        if self.why:
-            shown.append(f"  why: {printable(self.why)}")
-        if self.do:
-            shown.append(f"  do:  {printable(self.do)}")
+        shown = [f"{self.severity}[{self.code}]: {_in_block(self.message)}"]
+        if place := self.place():
+            shown.append(f"  --> {_in_block(place)}")
+        if why := self.reason():
+            shown.append(f"  why: {_in_block(why)}")
+        if do := self.remedy():
+            shown.append(f"  do:  {_in_block(do)}")
         return shown
 
 
@@ -99,6 +122,11 @@ class GecliError(Exception):
         error = cls(first.code, first.message)
         error.diagnostics = found
         return error
+
+    def at(self, **place: Any) -> Self:
+        """The same error; its diagnostics that say no place get this one."""
+        self.diagnostics = tuple(each if each.place() else replace(each, **place) for each in self.diagnostics)
+        return self
 
     @property
     def first(self) -> Diagnostic:
@@ -145,6 +173,11 @@ def printable(text: str, limit: int = 2000) -> str:
     """Text from files and options made safe for a terminal: control characters escaped, length capped."""
     shown = text if text.isprintable() else "".join(c if c.isprintable() or c == "\n" else _escape(c) for c in text)
     return shown if len(shown) <= limit else f"{shown[:limit]}... ({len(shown)} characters)"
+
+
+def _in_block(text: str) -> str:
+    """Printable text whose further lines are indented: a file name with a newline cannot look like a message."""
+    return printable(text).replace("\n", "\n       ")
 
 
 def _escape(char: str) -> str:

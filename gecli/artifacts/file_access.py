@@ -6,27 +6,43 @@ import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import BinaryIO
 
 from gecli.errors import InputError
+from gecli.wire.regular_file import open_regular
+
+READ_FAILURES = (errno.EIO, errno.ESPIPE, errno.EINVAL, getattr(errno, "ESTALE", errno.EIO))
 
 
 @contextmanager
 def opened(path: str) -> Iterator[int]:
-    """A file descriptor for reading. Raises InputError naming the reason when the file cannot be opened."""
+    """A file descriptor of a regular file. Raises InputError when it cannot be opened or read."""
+    with _reported(path, "open"):
+        handle = open_regular(path)
     try:
-        handle = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0))
-    except OSError as error:
-        raise InputError(
-            "E13001", f"cannot open {path}", why=error.strerror or "", file=path, do="check the path"
-        ) from error
-    try:
-        yield handle
-    except OSError as error:
-        if error.errno not in (errno.EISDIR, errno.EIO, errno.ESPIPE, errno.EINVAL):
-            raise
-        raise InputError("E13001", f"cannot read {path}", why=error.strerror or "", file=path) from error
+        with _reported(path, "read"):
+            yield handle
     finally:
         os.close(handle)
+
+
+@contextmanager
+def opened_stream(path: str) -> Iterator[BinaryIO]:
+    """The same as a stream."""
+    with opened(path) as handle, os.fdopen(handle, "rb", closefd=False) as stream:
+        yield stream
+
+
+def read_whole(path: str, limit_bytes: int) -> bytes:
+    """The content of a regular file of a bounded size. Raises InputError."""
+    with opened(path) as handle:
+        size = os.fstat(handle).st_size
+        if size > limit_bytes:
+            raise InputError(
+                "E13015", f"{path} is too large", file=path, why=f"{size} bytes, at most {limit_bytes} are read",
+                do="check that it is the right file", expected=limit_bytes, actual=size,
+            )  # fmt: skip
+        return pread(handle, 0, limit_bytes)
 
 
 def pread(handle: int, offset: int, length: int) -> bytes:
@@ -40,3 +56,17 @@ def pread(handle: int, offset: int, length: int) -> bytes:
         offset += len(block)
         length -= len(block)
     return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+@contextmanager
+def _reported(path: str, verb: str) -> Iterator[None]:
+    """Failures of this file as InputError; those of a file that is written meanwhile pass."""
+    try:
+        yield
+    except OSError as error:
+        if verb == "read" and (error.filename is not None or error.errno not in READ_FAILURES):
+            raise
+        code = "E13001" if verb == "open" else "E13003"
+        raise InputError(
+            code, f"cannot {verb} {path}", why=error.strerror or str(error), file=path, do="check the path"
+        ) from error

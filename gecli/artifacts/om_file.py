@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from gecli.wire.task import TaskList
 
 MAX_MODELS = 4096
+_COMPILE_AGAIN = "give the .om that gecli compile or atc wrote"
 MIN_MODEL_BYTES = 16  # a table of one entry: fewer bytes hold no model
 
 
@@ -226,7 +227,9 @@ class _Reader:
         if head[:4] == b"PK\x03\x04":
             if self.is_om2():
                 raise self.fail("om2", "OM2 (ZIP) packages are not supported", 0)
-            raise self.fail("not-om", "a ZIP archive, not an OM file", 0, expected="IMOD", actual="PK")
+            raise self.fail(
+                "not-om", "a ZIP archive, not an OM file", 0, expected="IMOD", actual="PK", do=_COMPILE_AGAIN
+            )
         if head[:4] == b"PICO":
             raise self.fail("svp", "SVP models (PICO) are not supported", 0)
         if head.startswith(b"version https://git-lfs"):
@@ -234,6 +237,7 @@ class _Reader:
                 "git-lfs-pointer",
                 "a Git LFS pointer, not the model itself",
                 0,
+                why="it names the object that the repository keeps elsewhere",
                 do="run 'git lfs pull' in its repository",
             )
         bundle = len(head) >= 280 and head[:4] == bytes(4) and head[82] == BUNDLE_MODEL
@@ -247,6 +251,7 @@ class _Reader:
             expected=MAGIC.hex(" "),
             actual=shown,
             why="an OM file begins with 'IMOD'; a file encrypted by a third party does not",
+            do=_COMPILE_AGAIN,
         )
 
     def is_om2(self) -> bool:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from gecli.artifacts.file_access import read_whole
 from gecli.artifacts.publish import publish_bytes
-from gecli.errors import InputError
 
 if TYPE_CHECKING:
     from gecli.variables.var_match import VarMatch
@@ -25,16 +25,8 @@ def write_rdcpkt(path: str | os.PathLike[str], record: VarMatch) -> int:
 
 
 def read_rdcpkt(path: str | os.PathLike[str]) -> VarMatch:
-    """The record in a file. Raises InputError: E13001 when it cannot be opened, rdcpkt_corrupt when it is none."""
+    """The record in a file. Raises InputError: E13001 when it cannot be opened, G3007 when it is none."""
     from gecli.wire.var_manager import decode_var_match
 
     name = os.fspath(path)
-    try:
-        size = os.stat(name).st_size
-        if size > MAX_BYTES:
-            raise InputError("G3007", f"{name} has {size} bytes, too many", kind="rdcpkt_corrupt", file=name)
-        with open(name, "rb") as stream:
-            data = stream.read()
-    except OSError as error:
-        raise InputError("E13001", f"cannot open {name}", why=error.strerror or "", file=name) from error
-    return decode_var_match(data, path=name)
+    return decode_var_match(read_whole(name, MAX_BYTES), path=name)

@@ -8,9 +8,9 @@ import sys
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from gecli.version import __version__
 from gecli.cli.console import Console
 from gecli.options.argv import Scan, scan
+from gecli.version import __version__
 
 if TYPE_CHECKING:
     from gecli.errors import Diagnostic
@@ -41,7 +41,10 @@ def run(argv: list[str]) -> int:
     if compat:
         console.result(ATC_START)
     status = _guarded(found, console, compat)
-    console.close()
+    log_fault = console.close()
+    if log_fault is not None:
+        console.report([log_fault])
+        status = status or log_fault.exit_status
     return status
 
 
@@ -110,7 +113,8 @@ def _failed(error: Exception, found: Scan, console: Console, compat: bool) -> in
     from gecli.errors import GecliError
 
     if isinstance(error, GecliError):
-        diagnostics, status = error.diagnostics, error.exit_status
+        where = f"gecli {found.subcommand}".strip()
+        diagnostics, status = error.at(where=where).diagnostics, error.exit_status
     else:
         from gecli.cli.crash import diagnostics_of
 

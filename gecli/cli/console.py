@@ -40,6 +40,7 @@ class Console:
         self.warnings: list[Diagnostic] = []  # those shown so far; documents list them
         self.document_printed = False
         self._log: TextIO | None = None
+        self._log_fault: OSError | None = None
 
     def result(self, text: str) -> None:
         """What the user asked for, for people: stdout; stderr when stdout carries a JSON document."""
@@ -50,8 +51,7 @@ class Console:
 
     def say(self, text: str, level: int = 0) -> None:
         """Something to know on the way: stderr, from this verbosity on; always in the log file."""
-        if self._log is not None:
-            self._write(self._log, text)
+        self._note(text)
         if self.verbosity >= level and not self.quiet:
             self._write(self.stderr, text)
 
@@ -96,10 +96,21 @@ class Console:
             why = error.strerror or str(error)
             raise OutputError("E13004", f'log file "{path}" cannot be written', why=why, file=path) from error
 
-    def close(self) -> None:
+    def close(self) -> Diagnostic | None:
+        """End the log file; what was wrong with it, if anything."""
         if self._log is not None:
-            self._log.close()
-            self._log = None
+            try:
+                self._log.close()
+            except OSError as error:
+                self._log_fault = self._log_fault or error
+        if self._log_fault is None:
+            return None
+        from gecli.errors import Diagnostic
+
+        path = self._log.name if self._log is not None else ""
+        self._log = None
+        why = self._log_fault.strerror or str(self._log_fault)
+        return Diagnostic("E13004", "the log file is not complete", why=why, file=path, do="name another --log-file")
 
     def colored(self, stream: TextIO) -> bool:
         """Whether text on this stream may carry colour: --color, then FORCE_COLOR and NO_COLOR, then the terminal."""
@@ -122,8 +133,7 @@ class Console:
 
     def _show(self, diagnostic: Diagnostic) -> None:
         lines = diagnostic.lines()
-        if self._log is not None:
-            self._write(self._log, "\n".join(lines))
+        self._note("\n".join(lines))
         if diagnostic.severity != "error" and self.quiet:
             return
         if diagnostic.severity == "note" and self.verbosity < 1:
@@ -132,6 +142,15 @@ class Console:
             head, colon, rest = lines[0].partition(": ")
             lines[0] = f"{_COLORS[diagnostic.severity]}{head}{_RESET}{colon}{rest}"
         self._write(self.stderr, "\n".join(lines))
+
+    def _note(self, text: str) -> None:
+        """Into the log file. Its faults do not stop the command; `close` tells them."""
+        if self._log is None or self._log_fault is not None:
+            return
+        try:
+            self._write(self._log, text)
+        except OSError as error:
+            self._log_fault = error
 
     def _write(self, stream: TextIO, text: str) -> None:
         try:

@@ -12,19 +12,25 @@ ISSUES = "the project's issue tracker"
 
 
 def diagnostics_of(error: Exception, environ: Mapping[str, str]) -> Diagnostic:
-    """A full disk is the system's fault (G6002), everything else is ours (G9999) and leaves a crash report."""
+    """What the system lacks (disk: G6002, memory: G4005) is named; all else is ours (G9999), with a crash report."""
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         where = str(error.filename or "")
         return Diagnostic(
             "G6002", "no space left for the output", where=where, why=error.strerror or "", do="free some space"
         )
+    if isinstance(error, MemoryError):
+        return Diagnostic(
+            "G4005", "there is not enough memory", where="this machine", why=str(error) or "an allocation failed",
+            do="give smaller inputs, or use a machine with more memory", kind="RT_OOM",
+        )  # fmt: skip
     if environ.get("GECLI_DEBUG") == "1":
         import traceback
 
         traceback.print_exception(error, file=sys.stderr)
     kind = type(error).__name__
     do = f"report it to {ISSUES} with {_write_report(error)}"
-    return Diagnostic("G9999", "gecli met a case that it does not handle", why=f"{kind}: {error}", do=do)
+    where = " ".join(["gecli", *sys.argv[1:]])[:200]
+    return Diagnostic("G9999", "gecli met a case that it does not handle", where=where, why=f"{kind}: {error}", do=do)
 
 
 def _write_report(error: Exception) -> str:

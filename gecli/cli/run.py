@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 from gecli.cli.invocation import Invocation
 from gecli.cli.thread_limit import limit_threads
 
+MAX_DURATION_S = 31 * 86400
+
 if TYPE_CHECKING:
     from gecli.cli.console import Console
     from gecli.options.resolution import Options
@@ -154,8 +156,10 @@ def _execute(
     from gecli.runtime.runner import Schedule, run_requests
 
     loop = options.integer("loop") or 1
-    warmup = options.integer("warmup")
-    schedule = Schedule(loop, (3 if loop > 1 else 0) if warmup is None else warmup, options.number("duration") or 0.0)
+    warmup, duration_s = options.integer("warmup"), options.number("duration") or 0.0
+    if not 0 <= duration_s <= MAX_DURATION_S:
+        raise _bad_value("--duration", f"{duration_s}", f"expected seconds from 0 to {MAX_DURATION_S}")
+    schedule = Schedule(loop, (3 if loop > 1 else 0) if warmup is None else warmup, duration_s)
     outcomes: list[Outcome] = []
     requests: list[list[dict[str, Any]]] = []
     for path in order:
@@ -193,6 +197,9 @@ def _save_inputs(path: str, requests: list[list[dict[str, Any]]]) -> None:
 def _input_options(options: Options, model: LoadedModel) -> InputOptions:
     from gecli.runtime.inputs import InputOptions
 
+    how, _, value = (options.text("fill") or "").partition(":")
+    if how == "const" and not _is_number(value):
+        raise _bad_value("--fill", f"const:{value}", "expected const:NUMBER")
     return InputOptions(
         seed=options.integer("seed") or 0,
         fill=options.text("fill") or "random",
@@ -201,6 +208,14 @@ def _input_options(options: Options, model: LoadedModel) -> InputOptions:
         cast=options.flag("cast"),
         transposes=dict(_perm(text) for text in options.texts("transpose")),
     )
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _range(text: str) -> tuple[str, tuple[float, float]]:
@@ -242,8 +257,8 @@ def _bad_value(option: str, text: str, why: str) -> Exception:
 
 
 def _set_variables(options: Options, session: Session) -> None:
+    from gecli.runtime.array_files import read_npy
     from gecli.runtime.checkpoint import set_variable
-    from gecli.runtime.inputs import read_npy
 
     for item in options.texts("set-var"):
         name, _, path = item.partition("=")

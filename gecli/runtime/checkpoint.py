@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from gecli.artifacts.publish import publish_bytes
 from gecli.errors import Diagnostic, InputError, RuntimeFault
 from gecli.ir.dtype import DataType
-from gecli.runtime.inputs import read_npz
+from gecli.runtime.array_files import read_npz
 from gecli.runtime.variable_store import VariableStore
 
 Array = NDArray[Any]
@@ -58,7 +58,7 @@ def load_variables(store: VariableStore, path: str) -> tuple[list[str], list[Dia
 
     Raises InputError for a damaged file and RuntimeFault for a value that does not fit; then nothing has changed.
     """
-    arrays = read_npz(path, path)
+    arrays = read_npz(path)
     meta = _meta(arrays.pop(META, None), path)
     strangers: list[str] = []
     values: dict[str, Array] = {}
@@ -119,6 +119,8 @@ def _meta(member: Array | None, path: str) -> dict[str, Any]:
     try:
         document = json.loads(member.astype(np.uint8).tobytes())
         entries: dict[str, Any] = document["entries"]
+        if not isinstance(entries, dict) or not all(isinstance(each, dict) for each in entries.values()):
+            raise TypeError("its entries are no objects")
     except (ValueError, KeyError, TypeError) as err:
         raise InputError("E13005", f"{path}: its {META} member is damaged", why=str(err), file=path) from err
     return entries

@@ -5,21 +5,20 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import sys
-import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gecli.artifacts.file_access import opened, pread
 from gecli.errors import InputError, InvalidOption, RuntimeFault
 from gecli.ir.dtype import DataType
 from gecli.ir.packing import unpack
 from gecli.ir.tensor_desc import Shape
+from gecli.runtime.array_files import read_npy, read_npz, read_npz_from_stdin
 from gecli.runtime.interface import Tensor
 
 Array = NDArray[Any]
@@ -155,12 +154,11 @@ def _unknown_input(name: str, inputs: Sequence[Tensor]) -> InvalidOption:
 def _positional(inputs: Sequence[Tensor], source: str, position: int) -> tuple[dict[str, list[Array]], int]:
     """Values of a source without an input name."""
     if source == "-":
-        return _from_npz(inputs, BytesIO(sys.stdin.buffer.read()), "standard input"), position
+        return _from_npz(inputs, read_npz_from_stdin()), position
     if os.path.isdir(source):
         return _from_directory(inputs, source), position
     if source.endswith(".npz"):
-        _require_file(source)
-        return _from_npz(inputs, source, source), position
+        return _from_npz(inputs, read_npz(source)), position
     files = source.split(",") if "," in source and not os.path.exists(source) else [source]
     found: dict[str, list[Array]] = {}
     for file in files:
@@ -204,9 +202,8 @@ def _inline_array(tensor: Tensor, match: re.Match[str]) -> Array:
 # ---------------------------------------------------------------- files
 
 
-def _from_npz(inputs: Sequence[Tensor], source: Any, label: str) -> dict[str, list[Array]]:
+def _from_npz(inputs: Sequence[Tensor], arrays: dict[str, Array]) -> dict[str, list[Array]]:
     found: dict[str, list[Array]] = {}
-    arrays = read_npz(source, label)
     for key, array in arrays.items():
         if re.fullmatch(r"arr_\d+", key) and all(tensor.name != key for tensor in inputs):
             index = int(key[4:])
@@ -229,23 +226,12 @@ def _runs_of(tensor: Tensor, array: Array) -> list[Array]:
     return [array]
 
 
-def read_npz(source: Any, label: str) -> dict[str, Array]:
-    """The arrays of an npz by key. Raises InputError for a file that is none."""
-    try:
-        with np.load(source, allow_pickle=False) as archive:
-            if not hasattr(archive, "files"):
-                raise ValueError("a single array, not an npz archive")
-            return {key: archive[key] for key in archive.files}
-    except (ValueError, OSError, zipfile.BadZipFile, EOFError, KeyError) as err:
-        raise _unreadable(label, err, "an npz archive (numpy.savez)") from err
-
-
 def _from_directory(inputs: Sequence[Tensor], directory: str) -> dict[str, list[Array]]:
     files = _files_in(directory)
     by_stem = {path.stem: path for path in files}
     if all(tensor.name in by_stem for tensor in inputs):
         return {tensor.name: [_read_file(tensor, str(by_stem[tensor.name]))] for tensor in inputs}
-    if not files or len(files) % len(inputs):
+    if not inputs or len(files) % len(inputs):
         raise InvalidOption(
             "E10001",
             f"the files of {directory} cannot be matched with the model's inputs",
@@ -268,21 +254,17 @@ def _files_in(directory: str) -> list[Path]:
         files = [path for path in Path(directory).iterdir() if path.suffix in (".npy", ".bin") and path.is_file()]
     except OSError as err:
         raise _unopenable(directory, err) from err
+    if not files:
+        raise InputError(
+            "E13000", f"{directory} holds no .npy or .bin file", why="a directory gives one file a run", file=directory,
+            do="check the path",
+        )  # fmt: skip
     return sorted(files, key=natural)
 
 
-def _require_file(path: str) -> None:
-    try:
-        with open(path, "rb"):
-            pass
-    except OSError as err:
-        raise _unopenable(path, err) from err
-
-
 def _read_file(tensor: Tensor, path: str) -> Array:
-    _require_file(path)
     if path.endswith(".npz"):
-        arrays = read_npz(path, path)
+        arrays = read_npz(path)
         if tensor.name in arrays:
             return arrays[tensor.name]
         if len(arrays) == 1:
@@ -292,25 +274,14 @@ def _read_file(tensor: Tensor, path: str) -> Array:
             f"{path} holds no array for input {tensor.name!r}",
             why=f"its keys: {', '.join(arrays)}",
             file=path,
+            do=f"-i {tensor.name}=FILE.npy, or name the array {tensor.name}",
         )
     if path.endswith(".npy"):
         return read_npy(path)
     return _read_raw(tensor, path)
 
 
-def read_npy(path: str) -> Array:
-    """The array of a .npy file. Raises InputError."""
-    try:
-        loaded = np.load(path, allow_pickle=False)
-    except (ValueError, OSError, EOFError) as err:
-        raise _unreadable(path, err, "a .npy array (numpy.save)") from err
-    if not isinstance(loaded, np.ndarray):
-        raise _unreadable(path, ValueError("an archive, not an array"), "a .npy array (numpy.save)")
-    return loaded
-
-
 def _read_raw(tensor: Tensor, path: str) -> Array:
-    data = Path(path).read_bytes()
     shape = tensor.shape
     if any(dim < 0 for dim in shape):
         raise InvalidOption(
@@ -318,17 +289,21 @@ def _read_raw(tensor: Tensor, path: str) -> Array:
             do=f"give a .npy file or --shape {tensor.name}:...",
         )  # fmt: skip
     want = tensor.desc.nbytes
-    if len(data) != want:
-        factor = len(data) / want if want else 0
+    with opened(path) as handle:
+        size = os.fstat(handle).st_size
+        data = pread(handle, 0, want + 1) if size <= want else b""
+    size = max(len(data), size)
+    if size != want:
+        factor = size / want if want else 0
         likely = "; another data type is likely" if factor in (0.5, 2, 4) else ""
         raise RuntimeFault(
             "E13025",
             f"{path} does not fit input {tensor.name!r}",
-            why=f"expected {want} bytes for {tensor.desc}, got {len(data)}{likely}",
+            why=f"expected {want} bytes for {tensor.desc}, got {size}{likely}",
             kind="RT_INPUT_SIZE",
             file=path,
             expected=want,
-            actual=len(data),
+            actual=size,
         )
     return unpack(data, tensor.dtype, shape)
 
@@ -337,18 +312,18 @@ def _unopenable(path: str, err: OSError) -> InputError:
     return InputError("E13001", f"cannot open {path}", why=err.strerror or str(err), file=path, do="check the path")
 
 
-def _unreadable(path: str, err: Exception, wanted: str) -> InputError:
-    return InputError(
-        "E13005", f"{path} is not {wanted}", why=str(err).splitlines()[0] if str(err) else "damaged", file=path
-    )
-
-
 # ---------------------------------------------------------------- fitting and making values
 
 
 def _fitted(tensor: Tensor, array: Array, options: InputOptions) -> Array:
     perm = options.transposes.get(tensor.name)
     if perm is not None:
+        if len(perm) != array.ndim:
+            raise InvalidOption(
+                "E10001", f"--transpose does not fit the value for input {tensor.name!r}", option="--transpose",
+                why=f"{len(perm)} axes are named, the value has {array.ndim}: {list(array.shape)}",
+                do=f"--transpose {tensor.name}:{','.join(map(str, reversed(range(array.ndim))))}",
+            )  # fmt: skip
         array = np.transpose(array, perm)
     want = tensor.dtype.numpy
     if array.dtype == want or not options.cast:
@@ -385,6 +360,13 @@ def _made(tensor: Tensor, options: InputOptions) -> Array:
             do=f"--shape {tensor.name}:{','.join('1' if d < 0 else str(d) for d in shape)}",
             kind="RT_SHAPE_RANGE",
         )
+    fits = len(shape) == len(tensor.shape) and all(want in (-1, have) for want, have in zip(tensor.shape, shape))
+    if not fits and tensor.shape != (-2,):
+        raise RuntimeFault(
+            "G4001", f"--shape does not fit input {tensor.name!r}", option="--shape", kind="RT_SHAPE_RANGE",
+            why=f"expected {list(tensor.shape)}, got {list(shape)}", node=tensor.name,
+            do=f"compile with --input-shape {tensor.name}:{','.join(map(str, shape))}",
+        )  # fmt: skip
     target = tensor.dtype.numpy
     how, _, value = options.fill.partition(":")
     if how == "zeros":

@@ -204,6 +204,8 @@ class _Loader:
                 why=f"the OM stores it as {desc}, the packet says {known or 'nothing'}",
                 do="compile the model again; both files belong together",
                 kind="RT_VAR_DESC_MISMATCH",
+                file=self.path,
+                node=name,
                 expected=str(known),
                 actual=str(desc),
             )

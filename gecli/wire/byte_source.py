@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Protocol
 
+from gecli.wire.regular_file import open_regular
+
 
 class ByteSource(Protocol):
     """Random access to `size` bytes; `base` is where they begin in the file `path`, if they come from one."""
@@ -43,7 +45,7 @@ class FileSource:
     def __init__(self, path: str, base: int = 0, size: int | None = None) -> None:
         self.path: str | None = path
         self.base = base
-        self._handle = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+        self._handle = open_regular(path)
         self._size = os.fstat(self._handle).st_size - base if size is None else size
 
     @property

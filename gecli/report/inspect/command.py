@@ -213,8 +213,11 @@ def _warnings(subject: Subject, options: Options, path: str, place: str) -> list
 def _salvaged(error: InputError, path: str, place: str, screen: Screen, out: Output) -> int:
     from gecli.report.inspect.salvage import salvage_view
 
-    view = salvage_view(path, place)
     found = _named(error, path, place)
+    try:
+        view = salvage_view(path, place)
+    except InputError:  # it cannot even be opened, which `error` says
+        view = None
     if view is None:
         raise found from error
     out.write(view, [each.as_json() for each in found.diagnostics])

@@ -16,8 +16,8 @@ from gecli.report.inspect.view import Block, Table, View, cell
 
 def salvage_view(path: str, place: str) -> View | None:
     """What is left of the file; None when it does not begin as an OM with a whole header."""
-    size = os.stat(place).st_size
     with opened(place) as handle:
+        size = os.fstat(handle).st_size
         head = pread(handle, 0, HEADER_BYTES)
         if len(head) < HEADER_BYTES or head[:4] != MAGIC:
             return None

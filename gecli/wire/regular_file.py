@@ -1,0 +1,33 @@
+"""Opening files that others made: only regular ones, and never waiting for a writer."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+
+_KINDS = (
+    (stat.S_ISDIR, errno.EISDIR, "Is a directory"),
+    (stat.S_ISFIFO, errno.EINVAL, "Is a pipe, not a file"),
+    (stat.S_ISSOCK, errno.EINVAL, "Is a socket, not a file"),
+)
+
+
+def open_regular(path: str) -> int:
+    """A descriptor for reading. Raises OSError, also for directories, pipes and devices.
+
+    A pipe nobody writes to would block for ever, and a device may have no end.
+    """
+    try:
+        handle = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0))
+    except ValueError as error:  # a NUL in the name
+        raise OSError(errno.EINVAL, str(error), path) from error
+    mode = os.fstat(handle).st_mode
+    if stat.S_ISREG(mode):
+        return handle
+    os.close(handle)
+    number, words = next(
+        ((number, words) for is_kind, number, words in _KINDS if is_kind(mode)),
+        (errno.EINVAL, "Is a device, not a file"),
+    )
+    raise OSError(number, words, path)
