@@ -25,6 +25,8 @@ HINT_AGE_S = 30 * 86400.0  # rows and memos not rewritten for so long serve nobo
 LOCK_AGE_S = 86400.0
 AUTOMATIC_PERIOD_S = 3600.0
 AUTOMATIC_LIMIT_S = 2.0
+# A bare model that no index names may be somebody's only copy: it goes only when its state is named.
+_UNLISTED = frozenset(("legacy", "shadowed"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,25 +230,31 @@ def _entries(found: Survey, policy: GcPolicy, now: float) -> list[Action]:
         action = Action("remove", why, row.key, row.stem, size_bytes=row.size_bytes, used_s=row.used_s)
         chosen.setdefault((row.key, row.stem), action)
 
-    protected = _protected(found.rows, policy)
-    for row in found.rows:
+    rows = _listed(found)
+    protected = _protected(rows, policy)
+    for row in rows:
         if row.state in BROKEN and policy.removes("broken"):
             choose(row, row.state)
     for row in found.rows:
         for state in sorted(policy.states.intersection(row.problems)):
             choose(row, state)
+    for row in rows:
         if policy.everything:
             choose(row, "all")
-    for row in found.rows:
+    for row in rows:
         if policy.max_age_s is not None and now - row.used_s > policy.max_age_s and id(row) not in protected:
             choose(row, "max-age")
     if policy.keep_last is not None:
-        for row in _beyond_last(found.rows, policy.keep_last):
+        for row in _beyond_last(rows, policy.keep_last):
             choose(row, "keep-last")
     if policy.max_size_bytes is not None:
         for row in _beyond_size(found, policy.max_size_bytes, chosen, protected):
             choose(row, "max-size")
     return list(chosen.values())
+
+
+def _listed(found: Survey) -> list[EntryRow]:
+    return [row for row in found.rows if not _UNLISTED.intersection(row.problems)]
 
 
 def _protected(rows: list[EntryRow], policy: GcPolicy) -> set[int]:
@@ -269,7 +277,7 @@ def _beyond_size(
     found: Survey, limit: int, chosen: dict[tuple[str, str], Action], protected: set[int]
 ) -> Iterator[EntryRow]:
     """The least recently used entries until the rest is small enough."""
-    kept = [row for row in found.rows if (row.key, row.stem) not in chosen]
+    kept = [row for row in _listed(found) if (row.key, row.stem) not in chosen]
     total = sum(row.size_bytes for row in kept)
     for row in sorted(kept, key=lambda row: (row.used_s, row.stem)):
         if total <= limit:

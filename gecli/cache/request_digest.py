@@ -15,7 +15,7 @@ from gecli.cache.stat_index import StatIndex
 from gecli.version import __version__
 
 if TYPE_CHECKING:
-    from gecli.options.resolution import Options
+    from gecli.options.values import Options
 
 EMPTY_SESSION = "empty"
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from gecli.cli.console import Console
-    from gecli.options.resolution import Options
+    from gecli.options.values import Options
 
 
 def inspect_as_atc(options: Options, models: list[str], console: Console) -> int:

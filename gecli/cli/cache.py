@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from gecli.cache.gc import Action, GcPolicy, Outcome
     from gecli.cache.survey import EntryRow, Survey
     from gecli.cli.console import Console
-    from gecli.options.resolution import Options
+    from gecli.options.values import Options
 
 BUSY = 7
 
@@ -44,6 +44,7 @@ def cache_gc(invocation: Invocation) -> int:
     from gecli.report.cache_report import action_line, gc_document, gc_summary
 
     found = _survey(options)
+    _require_cache(found.directory)
     policy = _policy(options)
     wait_s = options.number("wait") or 0.0
     actions = select(found, policy, time.time(), skip_busy=wait_s == 0)
@@ -101,6 +102,25 @@ def _survey(options: Options) -> Survey:
         raise InvalidOption("E13026", f"the cache directory {directory} cannot be read", why=why) from error
 
 
+def _require_cache(directory: str) -> None:
+    """Refuse to remove files from a directory that no compile has used as a cache."""
+    import os
+
+    from gecli.cache.index import SUFFIX
+    from gecli.cache.layout import PRIVATE
+    from gecli.errors import InvalidOption
+
+    if not any(name in (PRIVATE, "cache.conf") or name.endswith(SUFFIX) for name in os.listdir(directory)):
+        raise InvalidOption(
+            "E13026",
+            f"{directory} is not a compile cache",
+            why=f"it has no index (*{SUFFIX}), no cache.conf and no {PRIVATE}",
+            option="--cache-dir",
+            file=directory,
+            do="remove its files with rm",
+        )
+
+
 def _shown_rows(options: Options, found: Survey) -> list[EntryRow]:
     """The rows that pass the filters, in the order asked for."""
     from gecli.cache.survey import STATES
@@ -136,6 +156,7 @@ def _policy(options: Options) -> GcPolicy:
     from gecli.cache.gc import GcPolicy
 
     states = [name for name in ("superseded", "foreign", "shadowed", "stale-toolchain") if options.flag(name)]
+    states += ["legacy"] if options.flag("foreign") else []
     classes = [name for name in ("unreferenced-weights", "orphans", "tmp", "broken") if options.flag(name)]
     grace = options.get("grace")
     return GcPolicy(

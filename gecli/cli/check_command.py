@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from gecli.cli.console import Console
     from gecli.compiler.partial_compile import CheckedModel
     from gecli.errors import Diagnostic
-    from gecli.options.resolution import Options
+    from gecli.options.values import Options
 
 DEFAULT_REPORT = "check_result.json"  # of mode 3, below $ASCEND_WORK_PATH
 SCHEMA = "gecli.check/1"

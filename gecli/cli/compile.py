@@ -13,7 +13,7 @@ from gecli.cli.thread_limit import limit_threads
 if TYPE_CHECKING:
     from gecli.cli.console import Console
     from gecli.compiler.result import CompileReport
-    from gecli.options.resolution import Options
+    from gecli.options.values import Options
 
 
 def compile_models(invocation: Invocation) -> int:

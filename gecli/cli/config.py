@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from gecli.options.compile_table import PRECISION_V1
 from gecli.options.global_table import GLOBAL_OPTIONS
 from gecli.options.option import Option
-from gecli.options.resolution import ConfigValues
 from gecli.options.spelling import closest
 from gecli.options.table import find_flag, flags_of
+from gecli.options.values import ConfigValues
 
 if TYPE_CHECKING:
     from gecli.errors import Diagnostic

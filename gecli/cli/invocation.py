@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from gecli.cli.console import Console
 from gecli.options.argv import Scan
-from gecli.options.resolution import Options, resolve
+from gecli.options.resolution import resolve
+from gecli.options.values import Options
 
 if TYPE_CHECKING:
     from gecli.errors import Diagnostic

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from gecli.compiler.direct_hit import Request
     from gecli.compiler.job import Job
     from gecli.compiler.result import CompileReport
-    from gecli.options.resolution import Options
+    from gecli.options.values import Options
 
 # Options beside those that count in the fingerprint with which a command does nothing but make its two outputs.
 HARMLESS = frozenset((

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from gecli.compiler.cache_setup import CacheSetup
     from gecli.compiler.job import Job
     from gecli.compiler.result import ModelResult
-    from gecli.options.resolution import Options
+    from gecli.options.values import Options
 
 
 def try_request_hit(argv: list[str]) -> int | None:

@@ -12,7 +12,7 @@ MAX_DURATION_S = 31 * 86400
 
 if TYPE_CHECKING:
     from gecli.cli.console import Console
-    from gecli.options.resolution import Options
+    from gecli.options.values import Options
     from gecli.report.comparison import Difference
     from gecli.runtime.inputs import InputOptions
     from gecli.runtime.memory_map import Region

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gecli.cli.console import Console
 from gecli.options.option import value_text
-from gecli.options.resolution import Options
+from gecli.options.values import Options
 
 
 def show_config(options: Options, console: Console) -> int:

@@ -36,8 +36,9 @@ from gecli.errors import GecliError
 from gecli.ir.op_desc import OpDesc
 from gecli.loading import LoadedModel
 from gecli.loading.shape_binding import InputRow
-from gecli.options.resolution import Options, resolve
+from gecli.options.resolution import resolve
 from gecli.options.table import find_flag, named_options_of
+from gecli.options.values import Options
 from gecli.passes.pipeline import Dump, Instrument, StructureCheck
 from gecli.passes.registry import pass_names
 from gecli.variables.var_match import VarMatch

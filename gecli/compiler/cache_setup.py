@@ -12,7 +12,7 @@ from gecli.cache.model_cache import CacheDir
 
 if TYPE_CHECKING:
     from gecli.compiler.job import Job
-    from gecli.options.resolution import Options
+    from gecli.options.values import Options
 
 DIRECTORY, KEY = "ge.graph_compiler_cache_dir", "ge.graph_key"
 
@@ -44,9 +44,24 @@ class CacheOff(NamedTuple):
 def cache_setup(options: Options, jobs: Sequence[Job]) -> CacheSetup | CacheOff:
     """What the options say about the cache.
 
-    Raises InvalidOption: E13026 for a missing directory, E10032 for a broken cache.conf, E10001 for a bad key; and
-    OutputError when --cache-create cannot make the directory.
+    Raises InvalidOption: E13026 for a missing directory, E10032 for a broken cache.conf, E10001 for a bad key;
+    OutputError when --cache-create cannot make the directory; CacheError G5002 when --require-cache is given and
+    the cache is off.
     """
+    setup = _cache_setup(options, jobs)
+    if isinstance(setup, CacheOff) and options.flag("require-cache") and _delivers(options):
+        from gecli.errors import CacheError
+
+        raise CacheError(
+            "G5002",
+            "--require-cache was given, and the cache is not used",
+            why=setup.note or "there is no --cache-dir, or --cache-mode off",
+            do="give --cache-dir DIR, or leave --require-cache out",
+        )
+    return setup
+
+
+def _cache_setup(options: Options, jobs: Sequence[Job]) -> CacheSetup | CacheOff:
     mode = options.text("cache-mode") or "rw"
     directory, key = options.text(DIRECTORY), options.text(KEY)
     off = _why_off(options, mode, directory, key)
@@ -78,7 +93,7 @@ def cache_setup(options: Options, jobs: Sequence[Job]) -> CacheSetup | CacheOff:
 def _why_off(options: Options, mode: str, directory: str | None, key: str | None) -> CacheOff | None:
     if mode == "off" or (directory is None and key is None):
         return CacheOff()
-    if any(options.get(name) for name in ("check", "stop-after")) or options.get("mode") == 3:
+    if not _delivers(options):
         return CacheOff()
     if not directory:
         return CacheOff("the cache is off: --graph-key needs --cache-dir" if key else "")
@@ -89,11 +104,20 @@ def _why_off(options: Options, mode: str, directory: str | None, key: str | None
     return None
 
 
+def _delivers(options: Options) -> bool:
+    """Whether the command makes outputs at all."""
+    return not any(options.get(name) for name in ("check", "stop-after")) and options.get("mode") != 3
+
+
 def _require_directory(directory: str, *, create: bool) -> None:
     if os.path.isdir(directory):
         return
     from gecli.errors import InvalidOption, OutputError
 
+    if os.path.exists(directory):
+        raise InvalidOption(
+            "E13026", f"{directory} is not a directory", option="--cache-dir", file=directory, do="name a directory"
+        )
     if not create:
         raise InvalidOption(
             "E13026",

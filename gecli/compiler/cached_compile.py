@@ -40,7 +40,7 @@ from gecli.compiler.job import Job
 from gecli.compiler.result import CacheUse, ModelResult
 from gecli.errors import CacheError, Diagnostic, GecliError
 from gecli.loading import LoadedModel
-from gecli.options.resolution import Options
+from gecli.options.values import Options
 from gecli.variables.var_manager import VarManager
 from gecli.variables.var_match import VarMatch, match, why_contradictory
 from gecli.version import __version__

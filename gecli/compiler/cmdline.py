@@ -6,7 +6,7 @@ import os
 import shlex
 
 from gecli.options.option import value_text
-from gecli.options.resolution import Options
+from gecli.options.values import Options
 
 
 def recorded_cmdline(options: Options, source: str) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from gecli.artifacts.publish import publish_bytes
 from gecli.compiler.job import STDIO
 from gecli.compiler.result import CompileReport
-from gecli.options.resolution import Options
+from gecli.options.values import Options
 
 # Options that name files to read; files of recorded options are not opened.
 READ_BY = ("ge.exec.modify_mixlist", "keep_dtype", "ge.fusionSwitchFile", "raw-ge-options", "session-in")

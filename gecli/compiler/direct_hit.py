@@ -20,7 +20,7 @@ from gecli.compiler.result import CacheUse, ModelResult, OutputFile
 if TYPE_CHECKING:
     from gecli.cache.sidecar import Sidecar
     from gecli.compiler.job import Job
-    from gecli.options.resolution import Options
+    from gecli.options.values import Options
 
 
 class Request(NamedTuple):

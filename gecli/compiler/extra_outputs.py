@@ -11,7 +11,7 @@ from gecli.artifacts.publish import publish_bytes
 if TYPE_CHECKING:
     from gecli.compiler.result import ModelResult
     from gecli.ir.graph import Graph
-    from gecli.options.resolution import Options
+    from gecli.options.values import Options
 
 GRAPH_KINDS = ("json", "readable")
 SUFFIXES = {"json": ".json", "readable": ".txt", "report": ".report.json", "varmap": ".variables.json"}

@@ -16,7 +16,7 @@ from gecli.ir.op_desc import OpDesc, Port
 from gecli.ir.surgery import insert_after, insert_on_edge
 from gecli.ir.tensor_desc import NO_ATTRS, TensorDesc
 from gecli.loading import LoadedModel
-from gecli.options.resolution import Options
+from gecli.options.values import Options
 
 OUT_NODES, OUTPUT_TYPE = "ge.outputNodeName", "ge.outputDatatype"
 FP16_INPUTS, INPUT_FORMAT = "ge.INPUT_NODES_SET_FP16", "input_format"

@@ -12,7 +12,7 @@ from gecli.compiler.failures import refuse
 from gecli.compiler.job import STDIO, Job
 from gecli.compiler.result import ModelResult
 from gecli.errors import Diagnostic, GecliError, InvalidOption
-from gecli.options.resolution import Options
+from gecli.options.values import Options
 
 # What atc accepts in a real path (GE: base/common/util.cc).
 _ATC_PATH = re.compile(r"[A-Za-z0-9./_\-\u4e00-\u9fa5]+")

@@ -11,7 +11,7 @@ from gecli.compiler.pass_switches import switch_warnings
 from gecli.errors import Diagnostic, GecliError, InvalidOption
 from gecli.loading import LoadedModel, LoadOptions, load_graph
 from gecli.loading.input_shapes import InputShapes, parse_input_shapes
-from gecli.options.resolution import Options
+from gecli.options.values import Options
 from gecli.passes.registry import pass_names
 
 RANGE = "input_shape_range"

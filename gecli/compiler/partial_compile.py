@@ -12,7 +12,7 @@ from gecli.compiler.job import Job, jobs_of
 from gecli.compiler.model_loading import load_model
 from gecli.errors import Diagnostic, GecliError
 from gecli.ir.graph import Graph
-from gecli.options.resolution import Options
+from gecli.options.values import Options
 from gecli.passes.base import Stage
 
 PARSE = "parse"  # before the first pass

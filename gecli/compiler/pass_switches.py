@@ -8,7 +8,7 @@ from typing import Any
 
 from gecli.engine.precision import MixLists
 from gecli.errors import Diagnostic, InputError, InvalidOption
-from gecli.options.resolution import Options
+from gecli.options.values import Options
 
 SWITCHES, SWITCH_FILE, MIX_FILE = "ge.optimizationSwitch", "ge.fusionSwitchFile", "ge.exec.modify_mixlist"
 EVERY_PASS = "ALL"

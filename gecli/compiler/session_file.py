@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from gecli.artifacts.publish import publish_bytes
 from gecli.compiler.session import Session
 from gecli.errors import CacheError, InputError, OutputError
-from gecli.options.resolution import Options
+from gecli.options.values import Options
 from gecli.wire.var_session import decode_var_manager, encode_var_manager
 
 POLL_S = 0.05

@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from gecli.compiler.pass_switches import mix_lists, pass_switches
 from gecli.errors import InvalidOption
 from gecli.layout.platform import Platform, platform_of
-from gecli.options.resolution import Options
+from gecli.options.values import Options
 from gecli.passes.base import CompileSettings, Stage
 from gecli.passes.registry import pass_names
 from gecli.variables.limits import MemoryLimits

@@ -9,7 +9,7 @@ from gecli.compiler.job import STDIO, Job
 from gecli.compiler.result import ModelResult, OutputFile
 from gecli.errors import GecliError
 from gecli.loading import LoadedModel
-from gecli.options.resolution import Options
+from gecli.options.values import Options
 
 NEEDS_PACKET = ("Variable", "VariableV2", "Constant", "FileConstant", "ConstPlaceHolder")
 

@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from gecli.options.argv import Scan, normalise_argv, scan
     from gecli.options.option import Option, Value, parse_value, value_text
-    from gecli.options.resolution import ConfigValues, Options, resolve
+    from gecli.options.resolution import resolve
     from gecli.options.spelling import closest
     from gecli.options.table import SUBCOMMANDS, options_of
+    from gecli.options.values import ConfigValues, Options
 
 _LAZY = {
     "SUBCOMMANDS": "table",
-    "ConfigValues": "resolution",
+    "ConfigValues": "values",
     "Option": "option",
-    "Options": "resolution",
+    "Options": "values",
     "Scan": "argv",
     "Value": "option",
     "closest": "spelling",

@@ -8,7 +8,7 @@ from gecli.options.inspect_table import VIEWS
 
 if TYPE_CHECKING:
     from gecli.errors import Diagnostic
-    from gecli.options.resolution import Options
+    from gecli.options.values import Options
 
 _GEARS = ("dynamic_batch_size", "dynamic_image_size", "dynamic_dims")
 _FRAMEWORK_FORMATS = {

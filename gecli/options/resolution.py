@@ -2,146 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, cast
 
 from gecli.options.checks import check_combinations
 from gecli.options.global_table import GLOBAL_OPTIONS
 from gecli.options.option import BadValue, Option, Value, domain_text, parse_value, value_text
 from gecli.options.spelling import closest
-from gecli.options.table import ge_options_of, named_options_of, options_of
+from gecli.options.table import ge_options_of, options_of
+from gecli.options.values import SOURCES, ConfigValues, Options, Setting, default_of
 
 if TYPE_CHECKING:
     from gecli.errors import Diagnostic
 
-# Highest first; reports use these words.
-SOURCES = (
-    "flag", "ge-option", "raw graph", "raw session", "raw global", "environment", "project config", "user config",
-    "default",
-)  # fmt: skip
 RAW_LEVELS = ("graph", "session", "global")
 FLAG_ONLY = ("model", "output", "ge.frameworkType", "ge.socVersion")  # atc takes these four from the line only
-
-CONTAINERS = ("ge-option", "raw-ge-options")  # they hold other options
-
-T = TypeVar("T")
-
-
-class ConfigValues(NamedTuple):
-    """One configuration file's values for a subcommand: `source` is one of SOURCES."""
-
-    source: str
-    path: str
-    values: Mapping[str, tuple[str, ...]]  # by option key
-    ge_options: Mapping[str, str]
-
-
-class Setting(NamedTuple):
-    """One place that sets an option."""
-
-    source: str
-    texts: tuple[str, ...]
-
-
-class Options:
-    """Every option of a subcommand with its value and origin; look-ups take the key or the name."""
-
-    def __init__(self, subcommand: str) -> None:
-        self.subcommand = subcommand
-        self.warnings: list[Diagnostic] = []
-        self.overrides: list[str] = []  # "key: winner (source) over loser (source)"
-        self.unknown_ge_options: dict[str, str] = {}  # recorded because of --ignore-unsupported
-        self.config_files: list[str] = []  # configuration files that were read
-        self.command_line = ""  # as typed, for --keep-cmdline
-        self._values: dict[str, Value] = {}
-        self._origins: dict[str, str] = {}
-
-    def get(self, name: str) -> Any:
-        """The value of an option; a name that the subcommand lacks is a bug of the caller (KeyError)."""
-        return self._values[self.option(name).key]
-
-    __getitem__ = get
-
-    def text(self, name: str) -> str | None:
-        """The value of a text option, None when it is not set."""
-        return cast("str | None", self._typed(name, str))
-
-    def flag(self, name: str) -> bool:
-        """The value of a switch; a switch without a default is off."""
-        return bool(self._typed(name, bool))
-
-    def integer(self, name: str) -> int | None:
-        return cast("int | None", self._typed(name, int))
-
-    def number(self, name: str) -> float | None:
-        value = self.get(name)
-        return None if value is None else float(value)
-
-    def texts(self, name: str) -> tuple[str, ...]:
-        """The values of a repeatable option."""
-        return cast("tuple[str, ...]", self._typed(name, tuple) or ())
-
-    def origin(self, name: str) -> str:
-        """The source of the value, one of SOURCES."""
-        return self._origins.get(self.option(name).key, "default")
-
-    def is_set(self, name: str) -> bool:
-        """Whether anything but the default gave the value."""
-        return self.origin(name) != "default"
-
-    def option(self, name: str) -> Option:
-        named = named_options_of(self.subcommand)
-        return named[name] if name in named else ge_options_of(self.subcommand)[name]
-
-    def items(self) -> Iterator[tuple[Option, Value, str]]:
-        """(option, value, origin) in table order, without the global options."""
-        for option in options_of(self.subcommand):
-            yield option, self._values[option.key], self.origin(option.key)
-
-    def records(self) -> list[dict[str, Any]]:
-        """What reports and the OM's option record list: everything that was set, sorted by key."""
-        found = [
-            {"key": option.key, "value": value_text(value), "source": origin, "class": option.option_class}
-            for option, value, origin in self.items()
-            if origin != "default" and option.key not in CONTAINERS
-        ]
-        found += [
-            {"key": key, "value": value, "source": "ge-option", "class": "R"}
-            for key, value in self.unknown_ge_options.items()
-        ]
-        return sorted(found, key=lambda record: str(record["key"]))
-
-    def fingerprint_items(self) -> list[tuple[str, str]]:
-        """(key, value) of every option that counts in the cache fingerprint, effective values, sorted by key."""
-        found = [(option.key, value_text(value)) for option, value, _ in self.items() if option.fingerprint]
-        if self.command_line:
-            found.append(("command line", self.command_line))
-        return sorted([*found, *self.unknown_ge_options.items()])
-
-    def non_default_items(self) -> list[tuple[Option, Value]]:
-        """Options that count in the fingerprint and differ from their default, sorted by name."""
-        found = [
-            (option, value) for option, value, _ in self.items() if option.fingerprint and value != _default(option)
-        ]
-        return sorted(found, key=lambda pair: pair[0].name)
-
-    def path_options(self) -> list[tuple[str, str]]:
-        """(key, path) of every file that an option which counts in the fingerprint names."""
-        return [
-            (option.key, str(value))
-            for option, value, _ in self.items()
-            if option.type == "path" and option.fingerprint and value
-        ]
-
-    def _set(self, option: Option, value: Value, source: str) -> None:
-        self._values[option.key] = value
-        self._origins[option.key] = source
-
-    def _typed(self, name: str, kind: type[T]) -> T | None:
-        value = self.get(name)
-        if value is not None and not isinstance(value, kind):
-            raise TypeError(f"option {name} holds {value!r}, not a {kind.__name__}")
-        return value
 
 
 class _Resolver:
@@ -174,22 +49,22 @@ class _Resolver:
     def decide(self, option: Option) -> None:
         """Choose the setting that wins and check it."""
         settings = sorted(self.settings.get(option.key, ()), key=lambda setting: SOURCES.index(setting.source))
-        default = _default(option)
+        default = default_of(option)
         if not settings:
-            self.options._set(option, default, "default")
+            self.options.set(option, default, "default")
             return
         winner = settings[0]
         if _unset(option, winner.texts):
-            self.options._set(option, default, "default")
+            self.options.set(option, default, "default")
             return
-        self.options._set(option, default, winner.source)
+        self.options.set(option, default, winner.source)
         if option.option_class == "X" and not self.tolerate_refused(option):
             return
         value = self.check(option, winner)
         if value is not _INVALID and option.refused:
             value = self.without_refused(option, cast("Value", value))
         if value is not _INVALID:
-            self.options._set(option, cast("Value", value), winner.source)
+            self.options.set(option, cast("Value", value), winner.source)
         for loser in settings[1:]:
             if loser.texts != winner.texts:
                 text = f"{';'.join(winner.texts)} ({winner.source}) over {';'.join(loser.texts)} ({loser.source})"
@@ -223,7 +98,7 @@ class _Resolver:
             kept += [",".join(parts)] if parts else []
         if isinstance(value, tuple):
             return tuple(kept)
-        return value if kept == list(texts) else _default(option)
+        return value if kept == list(texts) else default_of(option)
 
     def check(self, option: Option, setting: Setting) -> Value | object:
         values: list[Value] = []
@@ -316,7 +191,7 @@ def resolve(
         and resolver.options.flag("atc-compat")
         and not resolver.options.is_set("auto-graph-key")
     ):
-        resolver.options._set(resolver.options.option("auto-graph-key"), False, "default")  # as GE: no key, no cache
+        resolver.options.set(resolver.options.option("auto-graph-key"), False, "default")  # as GE: no key, no cache
     found = resolver.problems + resolver.value_problems + resolver.source_problems
     found += check_combinations(resolver.options)
     if found:
@@ -382,7 +257,3 @@ def _switch_of(typed: Mapping[str, Sequence[str]], key: str) -> bool:
 def _unset(option: Option, texts: tuple[str, ...]) -> bool:
     """An empty text leaves an option with a fixed set of values at its default, as in GE's option maps."""
     return texts == ("",) and (bool(option.choices) or option.type == "bool") and option.type != "int"
-
-
-def _default(option: Option) -> Value:
-    return () if option.multiple and option.default is None else option.default

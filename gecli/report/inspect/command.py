@@ -17,7 +17,7 @@ from gecli.report.inspect.view import Table, View
 from gecli.wire.walker import WireError
 
 if TYPE_CHECKING:
-    from gecli.options.resolution import Options
+    from gecli.options.values import Options
     from gecli.report.inspect.stored_data import Store
 
 STDIN = "-"
