@@ -77,7 +77,7 @@ def test_an_index_without_entries_goes_unless_a_bare_om_would_come_back(cache: P
     run(cache, GcPolicy(everything=True))
     assert not (cache / "b.idx").exists()
     assert "[]" in (cache / "a.idx").read_text()
-    assert [row.state for row in survey(str(cache)).rows] == []
+    assert [row.state for row in survey(str(cache)).rows] == ["shadowed"]
 
 
 def test_a_key_in_use_is_left_alone(cache: Path) -> None:
@@ -204,3 +204,17 @@ def test_limits_of_the_configuration_are_applied_at_most_once_an_hour(cache: Pat
     assert first is not None and stems(first.done) == ["a_t:max-age"]
     assert collect_sometimes(str(cache), conf, NOW + 60) is None
     assert collect_sometimes(str(cache), conf, NOW + 3700) is not None
+
+
+@pytest.mark.parametrize("policy", [GcPolicy(everything=True), GcPolicy(max_size_bytes=0), GcPolicy(max_age_s=0)])
+def test_a_model_that_no_index_names_stays_until_its_state_is_named(
+    tmp_path: Path, store: Store, policy: GcPolicy
+) -> None:
+    store()
+    mine = [tmp_path / "k.om", tmp_path / "mine.om"]
+    for path in mine:
+        path.write_bytes(b"IMOD" + bytes(300))
+    assert len(run(tmp_path, policy)) == 1
+    assert all(path.exists() for path in mine)
+    run(tmp_path, GcPolicy(states=frozenset({"legacy", "shadowed"})))
+    assert not any(path.exists() for path in mine)

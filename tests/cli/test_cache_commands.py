@@ -148,3 +148,13 @@ def test_a_terminal_gets_a_table_that_fits_it(filled: Path) -> None:
     assert max(map(len, lines)) <= 120
     assert lines[0].split()[:3] == ["KEY", "ENTRY", "LAYER"]
     assert lines[-1].startswith("2 entries, 2 keys, ") and "KiB" in lines[-1]
+
+
+@pytest.mark.parametrize("words", [["--all"], ["--foreign", "--grace", "0"], ["--max-size", "0", "--dry-run"]])
+def test_gc_refuses_a_directory_that_is_no_cache(words: list[str], gecli: Run, tmp_path: Path) -> None:
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models/mine.om").write_bytes(b"IMOD" + bytes(300))
+    done = gecli("cache", "gc", "--cache-dir", "models", *words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "models is not a compile cache" in done.stderr
+    assert [path.name for path in (tmp_path / "models").iterdir()] == ["mine.om"]

@@ -409,3 +409,17 @@ def test_entries_of_a_shared_cache_are_writable_by_the_group(cache_directory: Pa
     assert len(result.cache.entry) == len("k_20260415102030")
     modes = {path.stat().st_mode & 0o777 for path in cache_directory.glob("k_*")}
     assert modes == {0o664}
+
+
+def test_require_cache_is_exit_7_when_no_cache_is_used(gecli: Run, tmp_path: Path) -> None:
+    done = gecli("compile", str(DIGITS), "-o", "x", "--require-cache")
+    assert done.returncode == 7
+    assert "error[G5002]: --require-cache was given, and the cache is not used" in done.stderr
+    assert not (tmp_path / "x.om").exists()
+
+
+def test_a_cache_directory_that_is_a_file_is_said_to_be_one(gecli: Run, tmp_path: Path) -> None:
+    (tmp_path / "f").touch()
+    done = gecli("compile", str(DIGITS), "-o", "x", "--cache-dir", "f", "--auto-graph-key", "--cache-create")
+    assert done.returncode == 2
+    assert "f is not a directory" in done.stderr
