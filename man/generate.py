@@ -7,13 +7,13 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from gecli.version import __version__
 from gecli.cli.config import SECTION_COMMANDS
 from gecli.cli.help import COMMANDS, ENVIRONMENT, TOP_LEVEL, describe, flag_text, grouped
 from gecli.error_catalog import CATALOGUE, EXIT_STATUSES, statuses_of
 from gecli.options.global_table import GLOBAL_OPTIONS
 from gecli.options.option import Option
 from gecli.options.table import SUBCOMMANDS, options_of
+from gecli.version import __version__
 
 PAGES = (
     "gecli.1",

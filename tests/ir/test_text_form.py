@@ -19,7 +19,7 @@ WHOLE = dedent("""
       %q = Relu(%p:1) : f32[*] ND
       return %p, %q, %p:1 after %c
     }
-""").lstrip()
+""").lstrip()  # noqa: E501
 
 
 def test_printing_a_parsed_text_gives_the_text() -> None:
