@@ -6,7 +6,9 @@ out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT INT TERM
 mkdir "$out/cache"
 
-say() { printf '\n\033[1m%s\033[0m\n' "$*"; }
+bold= plain=
+if [ -t 1 ]; then bold=$(printf '\033[1m') plain=$(printf '\033[0m'); fi
+say() { printf '\n%s%s%s\n' "$bold" "$*" "$plain"; }
 show() { printf '$ %s\n' "$*"; "$@"; }
 
 say "1. Compile a trained digit classifier: ONNX in, OM out"

@@ -14,8 +14,8 @@ from tests.conftest import REPOSITORY, Gecli
 HEAVY = ["numpy", "networkx", "google", "rich", "ml_dtypes", "filelock", "click", "dataclasses", "inspect", "difflib"]
 LIGHT = {
     "gecli", "gecli.version", "gecli.__main__", "gecli.cli", "gecli.cli.app", "gecli.cli.console", "gecli.cli.help",
-    "gecli.options", "gecli.options.argv", "gecli.options.option", "gecli.options.global_table", "gecli.options.compile_table",
-    "gecli.options.spelling", "gecli.options.table",
+    "gecli.options", "gecli.options.argv", "gecli.options.option", "gecli.options.global_table",
+    "gecli.options.compile_table", "gecli.options.spelling", "gecli.options.table",
 }  # fmt: skip
 CATALOGUE = {f"gecli.error_catalog{name}" for name in ("", ".entry", ".ge_codes", ".gecli_codes")}
 ALLOWED = {
