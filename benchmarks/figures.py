@@ -30,13 +30,19 @@ class Figures:
         return next((f"{name}: {self.failures[name]}" for name in names if name in self.failures), "not measured")
 
 
+def measured(values: Sequence[float]) -> list[float]:
+    """The rounds that count: noise can make a difference of two times zero or less."""
+    return [value for value in values if value > 0]
+
+
 def paired_ratio(ours: Sequence[float], peer: Sequence[float]) -> float:
     """The median of the ratios of each round: what slows a round down slows both of its sides.
 
-    A round where noise made a difference of two times zero or less has no ratio; not a number without any round.
+    Not a number when half of the rounds or more were lost to noise.
     """
-    ratios = [a / b for a, b in zip(ours, peer) if a > 0 and b > 0]
-    return statistics.median(ratios) if ratios else math.nan
+    pairs = list(zip(ours, peer))
+    ratios = [a / b for a, b in pairs if a > 0 and b > 0]
+    return statistics.median(ratios) if 2 * len(ratios) > len(pairs) else math.nan
 
 
 def growth_exponent(start_s: float, small_s: float, large_s: float, times_nodes: float = 10) -> float:

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from figures import START_UP_MODEL, Figures, growth_exponent, paired_ratio
+from figures import START_UP_MODEL, Figures, growth_exponent, measured, paired_ratio
 
 MB = 1e6
 SMALL_BYTES = 5 * MB
@@ -110,7 +110,7 @@ def _ratio_row(
     a, b = series.get(ours), series.get(peer)
     shown = _time(a), _time(b)
     if not a or not b:
-        return Row(measure, *shown, "-", _bar(bar), None, figures.why_not(ours, peer, "compile"))
+        return Row(measure, *shown, "-", _bar(bar), None, figures.why_not(ours, peer, "run", "compile"))
     ratio = paired_ratio(a, b)
     if math.isnan(ratio):
         return Row(measure, *shown, "-", _bar(bar), None, "noise exceeds the difference")
@@ -223,7 +223,8 @@ def _compile_bar(model: Figures) -> float | None:
 
 
 def _time(values: list[float] | None) -> str:
-    return seconds(statistics.median(values)) if values else "-"
+    counted = measured(values or [])
+    return seconds(statistics.median(counted)) if counted else "-"
 
 
 def _peak(peak_mb: float | None) -> str:

@@ -35,7 +35,7 @@ print(json.dumps({"blas": "; ".join(blas), **versions}))
 
 def main() -> int:
     options = parse()
-    bench = Bench(options.rounds, cores())
+    bench = Bench(options.rounds, options.threads)
     if options.quick:
         bench = replace(bench, rounds=1, warm_up=0, budget_s=0.3, reference=False)
     facts = machine_facts(bench.threads, bench.rounds)
@@ -62,6 +62,7 @@ def parse() -> argparse.Namespace:
         "--synthetic", type=Path, default=Path("build/synthetic"), help="synthetic models; made when missing"
     )
     parser.add_argument("--rounds", type=int, default=5, help="measured rounds after one to warm up (default 5)")
+    parser.add_argument("--threads", type=int, default=cores(), help="of gecli and of its peers (default: the cores)")
     parser.add_argument("--only", default="", metavar="NAME,...", help=f"only these models; {START_UP} is a name too")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every figure here, model by model")
     parser.add_argument("--quick", action="store_true", help="one round, small models only, no ReferenceEvaluator")
@@ -114,6 +115,7 @@ def machine_facts(threads: int, rounds: int) -> dict[str, str]:
         **json.loads(child.stdout),
         "load when started": f"{os.getloadavg()[0]:.1f}",
         "rounds": str(rounds),
+        "threads": str(threads),
     }
 
 

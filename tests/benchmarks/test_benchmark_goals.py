@@ -44,8 +44,15 @@ def test_a_ratio_is_the_median_of_the_rounds() -> None:
 
 
 def test_a_round_whose_slope_drowned_in_noise_has_no_ratio() -> None:
-    assert paired_ratio([-0.5, 3], [1, 1]) == 3
-    assert math.isnan(paired_ratio([-0.5], [1]))
+    assert paired_ratio([-0.5, 3, 4], [1, 1, 1]) == 3.5
+
+
+def test_too_few_rounds_give_no_figure() -> None:
+    assert math.isnan(paired_ratio([-0.5, 3], [1, 1]))
+    model = a_model()
+    model.latency_s["run"], model.latency_s["ort run"] = [-0.5, 0.006], [0.003, 0.003]
+    row = rows_of(model)["latency / ort, convolution: magika"]
+    assert (row.ours, row.ratio, row.met, row.note) == ("6.0 ms", "-", None, "noise exceeds the difference")
 
 
 @pytest.mark.parametrize("power", [0.8, 1.0, 1.25])
