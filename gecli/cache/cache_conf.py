@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 from typing import Any, NamedTuple
 
+from gecli.wire.regular_file import read_regular
+
 NAME = "cache.conf"
+MAX_BYTES = 1 << 20
 
 
 class CacheConf(NamedTuple):
@@ -30,8 +33,7 @@ def read_cache_conf(directory: str) -> CacheConf:
     """The settings of a directory; defaults without a file. Raises BrokenConf."""
     path = os.path.join(directory, NAME)
     try:
-        with open(path, "rb") as stream:
-            data = stream.read()
+        data = read_regular(path, MAX_BYTES)
     except FileNotFoundError:  # also a symbolic link to nothing
         return CacheConf()
     except OSError as error:

@@ -10,6 +10,7 @@ from gecli.cache.index import IndexRecord
 from gecli.cache.layout import OM, RDCPKT, entry_path
 from gecli.cache.sidecar import InvalidSidecar, Sidecar, difference_of, read_sidecar
 from gecli.cache.stat_index import StatIndex
+from gecli.wire.regular_file import read_regular
 
 OM_MAGIC = b"IMOD"
 OM_HEADER_BYTES = 256
@@ -174,8 +175,7 @@ def damaged_file(
 def looks_like_om(path: str) -> bool:
     """Magic and a complete header; the cheapest look at an OM that nothing else vouches for."""
     try:
-        with open(path, "rb") as stream:
-            head = stream.read(OM_HEADER_BYTES)
+        head = read_regular(path, OM_HEADER_BYTES)
     except OSError:
         return False
     return len(head) == OM_HEADER_BYTES and head.startswith(OM_MAGIC)

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 
 from gecli.cache.stat_index import Numbers, numbers_of, short_name, write_hint
 from gecli.version import __version__
+from gecli.wire.regular_file import read_regular
 
 MAGIC = "gecli-memo-1"
 END = "end"
@@ -87,8 +88,7 @@ def memo_path(directory: str, conditions: Sequence[str]) -> str:
 def read_memo(path: str) -> Memo | None:
     """The memo in a file; None when it is missing, torn or of another form."""
     try:
-        with open(path, encoding="utf-8", errors="surrogateescape", newline="") as stream:
-            words = stream.read().split("\0")
+        words = read_regular(path).decode("utf-8", "surrogateescape").split("\0")
         return _parsed(words)
     except (OSError, ValueError, IndexError):
         return None

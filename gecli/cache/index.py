@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from typing import Any, NamedTuple
 
+from gecli.wire.regular_file import read_regular
+
 SUFFIX = ".idx"
 MAX_BYTES = 1 << 26
+NO_FILE = (errno.EINVAL, errno.EISDIR, errno.ELOOP)  # a pipe, device, directory or circle of links
 
 
 class IndexRecord(NamedTuple):
@@ -46,10 +50,13 @@ def read_index(directory: str, key: str) -> IndexContent | None:
     """The index of a key; None when there is none. Raises UnreadableIndex, OSError."""
     path = index_path(directory, key)
     try:
-        with open(path, "rb") as stream:
-            data = stream.read(MAX_BYTES + 1)
+        data = read_regular(path, MAX_BYTES + 1)
     except FileNotFoundError:
         return None
+    except OSError as error:
+        if error.errno in NO_FILE:
+            raise UnreadableIndex(error.strerror or str(error)) from error
+        raise
     return parse_index(data, directory)
 
 

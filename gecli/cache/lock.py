@@ -14,8 +14,10 @@ from types import TracebackType
 from typing import Any
 
 from gecli.cache.layout import host_name, inflight_dir, is_alive
+from gecli.wire.regular_file import read_regular
 
 POLL_S = 0.05
+MAX_RECORD_BYTES = 1 << 16
 NOTICE_S = 1.0  # a wait shorter than this is not worth a line
 
 OnWait = Callable[[float, str], None]
@@ -160,9 +162,8 @@ def inflight_records(directory: str) -> list[dict[str, Any]]:
     for name in names:
         path = os.path.join(inflight_dir(directory), name)
         try:
-            with open(path, encoding="utf-8") as stream:
-                record = json.load(stream)
-        except (OSError, ValueError):
+            record = json.loads(read_regular(path, MAX_RECORD_BYTES))
+        except (OSError, ValueError, RecursionError):
             continue
         if isinstance(record, dict):
             found.append({**record, "file": path})

@@ -12,6 +12,7 @@ from gecli.cache.index import IndexContent, IndexRecord, UnreadableIndex, index_
 from gecli.cache.layout import ENTRY_SUFFIXES, OM, SIDECAR, entry_path, request_dir, stat_dir
 from gecli.cache.sidecar import InvalidSidecar, Sidecar, last_used_ns, read_sidecar
 from gecli.cache.stat_index import StatIndex, short_name, touch_as_witness, write_hint, write_rows
+from gecli.wire.regular_file import read_regular
 
 USE_TIME_STEP_NS = 3_600_000_000_000  # a hit renews the use time at most once an hour
 QUARANTINED = ("om_corrupt", "rdcpkt_corrupt")
@@ -135,8 +136,7 @@ def remember_request(cache: CacheDir, key: str, stem: str, request: str) -> None
 def read_request_hint(directory: str, request: str) -> tuple[str, str] | None:
     """(key, stem) that a request was answered with."""
     try:
-        with open(_request_path(directory, request), encoding="utf-8") as stream:
-            lines = stream.read(1024).split("\n")
+        lines = read_regular(_request_path(directory, request), 1024).decode("utf-8").split("\n")
     except (OSError, ValueError):
         return None
     if len(lines) != 3 or not is_graph_key(lines[0]) or not lines[1].startswith(f"{lines[0]}_") or "/" in lines[1]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gecli.cache.layout import SIDECAR, entry_path
+from gecli.wire.regular_file import read_regular
 
 SCHEMA = 1
 MAX_REQUESTS = 8
@@ -77,8 +78,7 @@ class Sidecar:
 def read_sidecar(directory: str, key: str, stem: str) -> Sidecar | None:
     """The sidecar of an entry; None without one, or with one of another schema. Raises InvalidSidecar, OSError."""
     try:
-        with open(entry_path(directory, stem, SIDECAR), "rb") as stream:
-            data = stream.read()
+        data = read_regular(entry_path(directory, stem, SIDECAR))
     except FileNotFoundError:
         return None
     return parse_sidecar(data, key, stem)

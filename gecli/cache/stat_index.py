@@ -9,6 +9,8 @@ import os
 import time
 from collections.abc import Callable, Iterable
 
+from gecli.wire.regular_file import open_regular, read_regular
+
 RACY_NS = 2_000_000_000  # a change in the same tick as the reading would not show in the time stamps
 MAGIC = "gecli-stat-1"
 END = "end"
@@ -137,8 +139,7 @@ class StatIndex:
 def read_rows(path: str) -> list[StatRow]:
     """The rows in a file of the index; none when it is missing, torn or of another form."""
     try:
-        with open(path, encoding="utf-8", errors="surrogateescape", newline="") as stream:
-            words = stream.read().split("\0")
+        words = read_regular(path).decode("utf-8", "surrogateescape").split("\0")
         if words[0] != MAGIC or words[-1] != END or (len(words) - 2) % FIELDS:
             return []
         return [StatRow.of(words[at : at + FIELDS]) for at in range(1, len(words) - 1, FIELDS)]
@@ -178,7 +179,7 @@ def _sha256_of_file(path: str) -> str:
     import hashlib
 
     digest = hashlib.sha256()
-    with open(path, "rb", buffering=0) as stream:
+    with open(open_regular(path), "rb", buffering=0) as stream:
         buffer = bytearray(1 << 20)
         view = memoryview(buffer)
         while count := stream.readinto(buffer):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import fnmatch
 import os
 import re
+import stat
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -231,7 +232,16 @@ def _with_superseded(rows: list[EntryRow]) -> list[EntryRow]:
 
 
 def _size(directory: str, stem: str) -> int:
-    return sum(os.lstat(path).st_size for path in files_of(directory, stem))
+    found = (_status(path) for path in files_of(directory, stem))
+    return sum(status.st_size for status in found if status is not None)
+
+
+def _status(path: str) -> os.stat_result | None:
+    """What a name stands for; None when it vanished since it was listed: others write and collect meanwhile."""
+    try:
+        return os.lstat(path)
+    except OSError:
+        return None
 
 
 def _names_of(content: IndexContent | None) -> set[str]:
@@ -243,9 +253,8 @@ def _loose(directory: str, name: str, owners: set[str], key_glob: str | None) ->
     path = os.path.join(directory, name)
     if name == PRIVATE or name in ("cache.conf", "weight", "jit") or name.endswith(SUFFIX) or os.path.isdir(path):
         return None
-    try:
-        status = os.lstat(path)
-    except OSError:
+    status = _status(path)
+    if status is None:
         return None
     kind, key = "unknown", ""
     if TEMPORARY.fullmatch(name):
@@ -262,10 +271,15 @@ def _loose(directory: str, name: str, owners: set[str], key_glob: str | None) ->
 def _hints(directory: str) -> list[LooseFile]:
     """Files of the stat index; they are rows of a cache of their own and never missed."""
     try:
-        entries = sorted(os.scandir(stat_dir(directory)), key=lambda entry: entry.name)
+        names = sorted(os.listdir(stat_dir(directory)))
     except OSError:
         return []
-    return [LooseFile(entry.path, "hint", entry.stat().st_size, entry.stat().st_mtime) for entry in entries]
+    found = [(path, _status(path)) for path in (os.path.join(stat_dir(directory), name) for name in names)]
+    return [
+        LooseFile(path, "hint", status.st_size, status.st_mtime)
+        for path, status in found
+        if status is not None and not stat.S_ISDIR(status.st_mode)
+    ]
 
 
 def _selected(key: str, glob: str | None) -> bool:

@@ -29,6 +29,19 @@ class Terminated(BaseException):
 def run(argv: list[str]) -> int:
     """Run a command line; returns its exit status and never lets an exception out."""
     signal.signal(signal.SIGTERM, _terminate)
+    try:
+        status = _run(argv)
+    except KeyboardInterrupt:  # before or after the guarded part
+        status = _stopped(Console(), "interrupted", INTERRUPTED)
+    except Terminated:
+        status = _stopped(Console(), "terminated", TERMINATED)
+    # Nothing is left to clean up: from here a signal may end the process at once.
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    return status
+
+
+def _run(argv: list[str]) -> int:
     found = scan(argv)
     console = Console(
         verbosity=found.verbosity,
@@ -69,14 +82,12 @@ def _guarded(found: Scan, console: Console, compat: bool) -> int:
 
 
 def _answer(found: Scan, console: Console, argv_problems: list[Diagnostic]) -> int:
+    if found.has("version"):
+        return _told(console, "version", f"gecli {__version__}\n")
     if found.has("help") or found.has("help-all") or _is_bare(found):
         from gecli.cli.help import help_text
 
-        console.stdout.write(help_text(found.subcommand, everything=found.has("help-all")))
-        return 0
-    if found.has("version"):
-        console.result(f"gecli {__version__}")
-        return 0
+        return _told(console, "help", help_text(found.subcommand, everything=found.has("help-all")))
     if argv_problems and not _collects(found):
         from gecli.errors import InvalidOption
 
@@ -86,6 +97,15 @@ def _answer(found: Scan, console: Console, argv_problems: list[Diagnostic]) -> i
     from gecli.cli.root import dispatch
 
     return dispatch(found, console)
+
+
+def _told(console: Console, what: str, text: str) -> int:
+    """Print a text that is the whole answer; with --json it is a member of the document."""
+    if console.json:
+        console.document({"schema": f"gecli.{what}/1", "gecli_version": __version__, "text": text})
+    else:
+        console.stdout.write(text)
+    return 0
 
 
 def _light_command(found: Scan, console: Console) -> int:

@@ -51,7 +51,13 @@ def parse_onnx_file(path: str | os.PathLike[str]) -> Message:
     except DECODE_ERRORS as error:
         raise _unreadable(name, str(error)) from error
     except OSError as error:
-        raise InputError("E13001", f"cannot read {name}", why=error.strerror or "", file=name) from error
+        raise InputError(
+            "E13001",
+            f"cannot open {name}",
+            why=error.strerror or "",
+            file=name,
+            do="check the path and its permissions",
+        ) from error
 
 
 def parse_onnx(data: bytes, *, name: str = "<stdin>") -> Message:

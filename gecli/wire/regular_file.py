@@ -31,3 +31,16 @@ def open_regular(path: str) -> int:
         (errno.EINVAL, "Is a device, not a file"),
     )
     raise OSError(number, words, path)
+
+
+def read_regular(path: str, limit_bytes: int = 1 << 30) -> bytes:
+    """The content of a small regular file, cut off at the limit. Raises OSError as `open_regular` does."""
+    handle = open_regular(path)
+    try:
+        parts = []
+        while limit_bytes > 0 and (block := os.read(handle, min(limit_bytes, 1 << 20))):
+            parts.append(block)
+            limit_bytes -= len(block)
+        return b"".join(parts)
+    finally:
+        os.close(handle)
