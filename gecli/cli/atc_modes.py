@@ -31,6 +31,10 @@ def inspect_as_atc(options: Options, models: list[str], console: Console) -> int
 
 def show_model_info(path: str, console: Console) -> int:
     """--display-model-info=1: the text of mode 6 for an OM that was just written."""
+    if console.json:  # stdout belongs to the document of the compile
+        from gecli.cli.console import Console
+
+        console = Console(quiet=console.quiet, stdout=console.stderr, stderr=console.stderr)
     return inspect_file(path, {"info": ("true",)}, console)
 
 

@@ -13,6 +13,7 @@ from gecli.cli.thread_limit import limit_threads
 if TYPE_CHECKING:
     from gecli.cli.console import Console
     from gecli.compiler.result import CompileReport
+    from gecli.ir.graph import Graph
     from gecli.options.values import Options
 
 
@@ -27,10 +28,16 @@ def compile_models(invocation: Invocation) -> int:
         from gecli.cli.show_config import show_config
 
         return show_config(options, console)
+    if options.flag("print-schema"):
+        from gecli.loading.json_schema import schema_text
+
+        console.stdout.write(schema_text())
+        console.document_printed = True
+        return 0
     if options.flag("print-pipeline"):
         return _print_pipeline(options, console)
     models = invocation.models(options)
-    if options.get("mode") in (1, 5, 6):
+    if options.get("mode") in (1, 6):
         from gecli.cli.atc_modes import inspect_as_atc
 
         return inspect_as_atc(options, models, console)
@@ -48,22 +55,34 @@ def _stop_early(options: Options, models: list[str], console: Console) -> int:
     from gecli.compiler.extra_outputs import GRAPH_KINDS, emit_graph, emitted
     from gecli.compiler.partial_compile import stopped_graphs
 
+    stopped = stopped_graphs(models, options, _progress(console))
     kinds = [kind for kind in emitted(options) if kind in GRAPH_KINDS]
-    for job, graph in stopped_graphs(models, options, _progress(console)):
-        if kinds and options.text("output"):
-            for path in emit_graph(graph, job.om_path, kinds):
-                console.say(f"wrote {path}", level=1)
-            continue
-        if console.json or kinds == ["json"]:
-            from gecli.loading.json_writer import document_of, document_text
+    if kinds and options.text("output"):
+        written = [path for job, graph in stopped for path in emit_graph(graph, job.om_path, kinds)]
+        for path in written:
+            console.say(f"wrote {path}", level=1)
+        if console.json:
+            console.document({"schema": "gecli.emit/1", "stage": options.text("stop-after"), "written": written})
+    elif console.json or kinds == ["json"]:
+        _print_graphs([graph for _, graph in stopped], console)
+    else:
+        from gecli.ir.text import text
 
-            console.stdout.writelines(document_text(document_of(graph, os.getcwd())))
-            console.document_printed = True
-        else:
-            from gecli.ir.text import text
-
+        for _, graph in stopped:
             console.result(text(graph).rstrip())
     return 0
+
+
+def _print_graphs(graphs: list[Graph], console: Console) -> None:
+    """One graph is a document that can be compiled; several are the members of one document."""
+    from gecli.loading.json_writer import document_of, document_text
+
+    documents = [document_of(graph, os.getcwd()) for graph in graphs]
+    if len(documents) > 1:
+        console.document({"schema": "gecli.graphs/1", "graphs": documents})
+        return
+    console.stdout.writelines(document_text(documents[0]))
+    console.document_printed = True
 
 
 def _compile(options: Options, models: list[str], console: Console) -> int:

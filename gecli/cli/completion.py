@@ -21,7 +21,10 @@ def completion(operands: list[str], console: Console) -> int:
         why = f"expected one of {', '.join(SHELLS)}; {given}"
         raise InvalidOption("E10001", "completion needs the name of a shell", why=why, do="gecli completion bash")
     script = {"bash": bash_script, "zsh": zsh_script, "fish": fish_script}[operands[0]]()
-    console.stdout.write(script)
+    if console.json:
+        console.document({"schema": "gecli.completion/1", "shell": operands[0], "script": script})
+    else:
+        console.stdout.write(script)
     return 0
 
 

@@ -32,6 +32,9 @@ def explain(codes: list[str], console: Console) -> int:
 def _unknown(code: str) -> Diagnostic:
     from gecli.errors import Diagnostic
 
+    if not code[1:].isdigit():
+        why = "a code is E, W or G with digits behind it, as messages show it; gecli-errors(7) lists all of them"
+        return Diagnostic("E10001", f'"{code}" is no code', why=why, do="gecli explain E10016")
     near = similar_codes(code)
     why = f"similar codes: {', '.join(near)}"
     return Diagnostic("E10001", f'unknown code "{code}"', why=why, do=f"gecli explain {near[0]}")

@@ -58,7 +58,7 @@ class Invocation:
         return [*self.operands, *options.texts("model")]
 
     def _needs_no_model(self) -> bool:
-        return any(key in self.typed for key in ("show-config", "print-pipeline", "om", "singleop"))
+        return any(key in self.typed for key in ("show-config", "print-pipeline", "print-schema", "om", "singleop"))
 
     def _configure_console(self, options: Options) -> None:
         console = self.console

@@ -81,12 +81,11 @@ def refuse_variables_on_stdout(source: str) -> None:
 
 
 def _check_stdout(options: Options) -> None:
-    why = ""
+    fields = {"do": "-o FILE.om", "option": "--output"}
+    if options.flag("json"):
+        raise InvalidOption("E10047", "-o - excludes --json", why="--json prints its document there", **fields)
+    if options.texts("emit"):
+        raise InvalidOption("E10047", "-o - excludes --emit", why="--emit writes its files beside the OM", **fields)
     if sys.stdout.isatty():
         why = "standard output is a terminal, and an OM is binary"
-    elif options.flag("json"):
-        why = "--json prints its document there"
-    elif options.texts("emit"):
-        why = "--emit writes its files beside the OM"
-    if why:
-        raise InvalidOption("E10001", "-o - cannot be used here", why=why, do="-o FILE.om", option="--output")
+        raise InvalidOption("E10001", "-o - cannot be used here", why=why, **fields)

@@ -44,7 +44,11 @@ def load_model(job: Job, options: Options, progress: Callable[[str, str], None] 
         front_end=front_end(options),
         input_shapes=shapes,
         base_dir=options.text("base-dir"),
-        options=LoadOptions(allow_unsupported=options.flag("allow-unsupported")),
+        options=LoadOptions(
+            allow_outside=options.flag("allow-external-outside"),
+            allow_unsupported=options.flag("allow-unsupported"),
+            rename_duplicates=options.flag("rename-duplicates"),
+        ),
     )
     warnings += apply_graph_options(loaded, options)
     warnings += switch_warnings(options, pass_names())

@@ -90,4 +90,4 @@ def similar_codes(code: str, count: int = 3) -> list[str]:
         number = "".join(char for char in known if char.isdigit())
         return -common, abs(int(number) - int(digits[:9])), known
 
-    return sorted(CATALOGUE, key=distance)[:count]
+    return sorted((code for code in CATALOGUE if code[1:].isdigit()), key=distance)[:count]

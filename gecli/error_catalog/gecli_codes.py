@@ -196,14 +196,26 @@ GECLI_CODES: dict[str, Entry] = {
     "G4007": Entry(
         RUN,
         "not a number or infinity",
-        "--check-numerics found a value that is not finite.",
-        "Look at the node shown and its inputs.",
+        "An output holds values that are not finite, or --check-numerics stopped at a node that made one.",
+        "`gecli run --check-numerics` names the first node that makes one; look at its inputs.",
+    ),
+    "G4008": Entry(
+        RUN,
+        "checkpoint and session have other variables",
+        "The file of --load-vars holds variables that no model of the session has; they are left out.",
+        "`gecli inspect-om OM --vars` shows the variables of a model, numpy.load(FILE).files those of a checkpoint.",
+    ),
+    "G4009": Entry(
+        RUN,
+        "operator cannot compute with its inputs",
+        "The shapes or values that reached the node do not fit its operator.",
+        "Check the shapes and values of the model's inputs; the message shows those of the node.",
     ),
     "G4010": Entry(
         INPUT,
-        "variable address cannot be resolved",
-        "The address is unassigned, out of range, taken or not ready.",
-        "Run the OM with the packet of the same compile.",
+        "variable or its address cannot be found",
+        "No variable of the session has the name, or the address is unassigned, out of range, taken or not ready.",
+        "Check the name; for an address, run the OM with the packet of the same compile.",
     ),
     "G4011": Entry(
         INPUT,
@@ -252,7 +264,7 @@ GECLI_CODES: dict[str, Entry] = {
         CACHE,
         "cache cannot be used",
         "The directory or its index is damaged or not accessible.",
-        "`gecli cache verify --repair` rebuilds it.",
+        "`gecli cache gc` rebuilds a damaged index; check the permissions of the directory.",
     ),
     "G5003": Entry(
         CACHE,

@@ -118,7 +118,7 @@ class _Scanner:
         return 1
 
     def take_json(self, option: Option, attached: str | None) -> int:
-        """--json is a switch; --json=FILE is atc's output path of modes 1 and 5."""
+        """--json is a switch; --json=FILE is atc's output path of mode 1."""
         if attached is None or attached.lower() in ("true", "false"):
             self.add(option, attached or "true")
         elif self.result.subcommand == "compile":
@@ -127,7 +127,7 @@ class _Scanner:
             self.error(
                 "E10055",
                 f'--json takes no value here, got "{attached}"',
-                why="--json=FILE is the output path of gecli compile with --mode=1 or --mode=5",
+                why="--json=FILE is the output path of gecli compile with --mode=1",
                 do="--json > FILE",
             )
         return 0
@@ -195,7 +195,7 @@ def _take_subcommand(argv: list[str]) -> tuple[list[str], str, Diagnostic | None
         from gecli.errors import Diagnostic
 
         advice = " or ".join(f"gecli {near}" for near in closest(name, _TOP_LEVEL)) or "gecli --help"
-        return rest[:at], "", Diagnostic("E10055", f'unknown command "{name}"', do=advice)
+        return _switches(rest, at), "", Diagnostic("E10055", f'unknown command "{name}"', do=advice)
     if name != "cache":
         return rest, name, None
     return _take_cache_subcommand(rest, at)
@@ -218,7 +218,16 @@ def _take_cache_subcommand(words: list[str], start: int) -> tuple[list[str], str
     advice = (
         " or ".join(f"gecli cache {near}" for near in closest(words[at], CACHE_SUBCOMMANDS)) or "gecli cache --help"
     )
-    return [], "cache", Diagnostic("E10055", f'unknown command "cache {words[at]}"', why=f"one of {legal}", do=advice)
+    return (
+        _switches(words, start),
+        "cache",
+        Diagnostic("E10055", f'unknown command "cache {words[at]}"', why=f"one of {legal}", do=advice),
+    )
+
+
+def _switches(words: list[str], at: int) -> list[str]:
+    """Of the words of an unknown command: what stands before its name, and whether JSON is wanted."""
+    return [*words[:at], *(word for word in words[at:] if word == "--json")]
 
 
 def _next_operand(words: list[str], start: int, subcommand: str) -> int | None:

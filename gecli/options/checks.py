@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gecli.options.inspect_table import VIEWS
+from gecli.options.inspect_table import DETAILS_OF_VIEWS, VIEWS
 
 if TYPE_CHECKING:
     from gecli.errors import Diagnostic
@@ -23,7 +23,7 @@ def check_combinations(options: Options) -> list[Diagnostic]:
     if options.subcommand == "compile":
         return [*_compile_checks(options)]
     if options.subcommand == "inspect-om":
-        return _one_view(options)
+        return [*_one_view(options), *_without_its_view(options)]
     return []
 
 
@@ -51,9 +51,6 @@ def _determinism(options: Options) -> list[Diagnostic]:
 def _mode_and_framework(options: Options) -> list[Diagnostic]:
     found = []
     mode, framework = options.get("mode"), options.get("ge.frameworkType")
-    if mode in (7, 30):
-        what = "the OM2 container" if mode == 7 else "models for nano chips"
-        found.append(_problem("E10055", f"--mode {mode} is not supported", f"it writes {what}", "--mode 0"))
     if framework == 0:
         found.append(
             _problem(
@@ -68,10 +65,10 @@ def _mode_and_framework(options: Options) -> list[Diagnostic]:
         found.append(
             _problem("E10057", "--mode 6 reads an OM, so it excludes --framework", "", "gecli inspect-om FILE --info")
         )
-    if mode in (5, 6) and not options.get("om"):
+    if mode == 6 and not options.get("om"):
         found.append(_problem("E10004", f"--mode {mode} needs --om", "", "--om FILE"))
     if options.get("json-file") and mode not in (1, 5):
-        why = "--json=FILE is the output path of --mode=1 and --mode=5; --json alone prints gecli's JSON on stdout"
+        why = "--json=FILE is the output path of --mode=1; --json alone prints gecli's JSON on stdout"
         found.append(_problem("E10055", "--json=FILE has no meaning here", why, "--json > FILE"))
     if options.get("singleop"):
         excluded = [name for name in ("ge.frameworkType", "ge.insertOpFile") if options.is_set(name)]
@@ -150,7 +147,7 @@ def _pairs(options: Options) -> list[Diagnostic]:
 
 
 def _writes(options: Options) -> bool:
-    switches = ("check", "print-pipeline", "show-config")
+    switches = ("check", "print-pipeline", "print-schema", "show-config")
     return (
         options.get("mode") == 0 and not options.get("stop-after") and not any(options.get(name) for name in switches)
     )
@@ -165,6 +162,33 @@ def _one_view(options: Options) -> list[Diagnostic]:
             "E10047", "views exclude each other", f"given: {', '.join(given)}", f"gecli inspect-om FILE {given[0]}"
         )
     ]
+
+
+def _without_its_view(options: Options) -> list[Diagnostic]:
+    """Details of a view that is not asked for would change nothing."""
+    given = next((name for name in VIEWS if options.get(name)), "")
+    found = []
+    for detail, views in DETAILS_OF_VIEWS:
+        # A default that was only repeated (--hash) asks for nothing.
+        option = options.option(detail)
+        if options.get(detail) in (option.default, ()) or given in views:
+            continue
+        flag = f"--{option.negative or option.name}"
+        do = f"gecli inspect-om FILE --{views[0]} {flag}" + (f" {option.metavar}" if option.metavar else "")
+        shown = f"the view is --{given}" if given else "the view is the summary, or the whole model with --json"
+        found.append(_problem("E10057", f"{flag} belongs to --{' and --'.join(views)}", shown, do, option=flag))
+    if options.flag("origin-format") and not options.get("extract"):
+        do = "gecli inspect-om FILE --extract all --to DIR --origin-format"
+        found.append(_problem("E10057", "--origin-format belongs to --extract", "", do, option="--origin-format"))
+    if not options.flag("json") or given:
+        for name in ("embed-data", "data-file"):
+            if options.get(name):
+                flag = f"--{name}"
+                shown = f"the view is --{given}" if given else "--json is not given"
+                do = f"gecli inspect-om FILE --json {flag}" + (" DATA" if name == "data-file" else "")
+                message = f"{flag} belongs to --json without a view"
+                found.append(_problem("E10057", message, shown, do, option=flag))
+    return found
 
 
 def _problem(code: str, message: str, why: str = "", do: str = "", **fields: Any) -> Diagnostic:

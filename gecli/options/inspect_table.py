@@ -9,6 +9,11 @@ from gecli.options.option import Option
 VIEWS = (
     "summary", "info", "atc-json", "nodes", "tensors", "vars", "io", "partitions", "tasks", "kernels", "options", "hex",
 )  # fmt: skip
+# Options that say more of certain views, and these views.
+DETAILS_OF_VIEWS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("type", ("nodes",)), ("name", ("nodes",)), ("graph-name", ("nodes",)), ("show", ("nodes",)),
+    ("stats", ("tensors",)), ("map", ("vars",)), ("hash", ("partitions",)),
+)  # fmt: skip
 
 _view = partial(Option, subcommands=("inspect-om",), group="Views (at most one)")
 _filter = partial(Option, subcommands=("inspect-om",), group="Filters and detail")
@@ -33,15 +38,15 @@ INSPECT_OPTIONS: tuple[Option, ...] = (
     _view("hex", "--hex", "str", None, "Bytes of the header, table or a partition.", "PART[:OFF[:LEN]]"),
 
     _filter("output", "-o, --output", "path", None, "Write to a file instead of stdout.", "FILE"),
-    _filter("type", "--type", "str", None, "Only nodes of these types.", "GLOB", multiple=True),
-    _filter("name", "--name", "str", None, "Only nodes with these names.", "GLOB", multiple=True),
-    _filter("graph-name", "--graph-name", "str", None, "Only this graph.", "NAME"),
-    _filter("show", "--show", "str", None, "More of each node: attrs,weights,io,edges.", "LIST",
+    _filter("type", "--type", "str", None, "--nodes: only nodes of these types.", "GLOB", multiple=True),
+    _filter("name", "--name", "str", None, "--nodes: only nodes with these names.", "GLOB", multiple=True),
+    _filter("graph-name", "--graph-name", "str", None, "--nodes: only this graph.", "NAME"),
+    _filter("show", "--show", "str", None, "--nodes: more of each, attrs,weights,io,edges.", "LIST",
             pattern=r"(?:attrs|weights|io|edges)(?:,(?:attrs|weights|io|edges))*",
             rule="a list of attrs, weights, io, edges"),
-    _filter("stats", "--stats", "bool", False, "Minimum, maximum and mean of the tensors."),
-    _filter("map", "--map", "bool", False, "Draw the address map of the variables."),
-    _filter("hash", "--hash/--no-hash", "bool", True, "Digest and entropy of each partition; reads the whole file."),
+    _filter("stats", "--stats", "bool", False, "--tensors: minimum, maximum and mean too."),
+    _filter("map", "--map", "bool", False, "--vars: the address map too."),
+    _filter("hash", "--hash/--no-hash", "bool", True, "--partitions: digest and entropy; reads all of the file."),
     _filter("oneline", "--oneline", "bool", False, "One line per file."),
     _filter("strict", "--strict", "bool", False, "Treat the reader's warnings as errors."),
     _filter("salvage", "--salvage", "bool", False, "Print what can be read of a damaged file."),

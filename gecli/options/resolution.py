@@ -93,8 +93,9 @@ class _Resolver:
                     self.warn("E10055", f"{message}; it is left out")
                     parts.remove(part)
                 else:
-                    self.fail("E10055", message, typed=True, why=reasons[part], option=f"--{option.name}")
-                    return _INVALID
+                    why, _, do = reasons[part].rpartition("; ")
+                    self.fail("E10055", message, typed=True, why=why, do=do, option=f"--{option.name}")
+                    return value  # the command fails; checks of combinations see what was meant
             kept += [",".join(parts)] if parts else []
         if isinstance(value, tuple):
             return tuple(kept)

@@ -134,6 +134,14 @@ def test_explain_of_an_unknown_code_names_similar_ones(gecli: Run) -> None:
     assert "why: similar codes: E10014, E10016, E10013" in result.stderr
 
 
+@pytest.mark.parametrize("word", ["foo", "E11xxx", "E"])
+def test_explain_of_what_is_no_code_says_what_a_code_looks_like(word: str, gecli: Run) -> None:
+    result = gecli("explain", word)
+    assert result.returncode == 2
+    assert "why: a code is E, W or G with digits behind it" in result.stderr
+    assert "do:  gecli explain E10016" in result.stderr
+
+
 def test_a_closed_stdout_ends_without_a_traceback(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "gecli", "compile", "--help-all"]
     cwd = Path(package.__file__).parent.parent

@@ -14,11 +14,16 @@ FLOAT = TensorProto.FLOAT
 
 
 def write_models(place: Path) -> None:
-    """relu, log and odd (an unknown operator) as ONNX; loop, plain, conv, lossy and bare as JSON."""
+    """relu, log, odd (an unknown operator) and twins as ONNX; loop, plain, conv, lossy, bare and outside as JSON."""
     _save(place / "relu.onnx", [helper.make_node("Relu", ["x"], ["y"], name="relu")], [1, 3, 4, 4])
     _save(place / "log.onnx", [helper.make_node("Log", ["x"], ["y"], name="log")], [2, 3])
     _save(place / "odd.onnx", [helper.make_node("Oddity", ["x"], ["y"], name="odd")], [2, 3])
+    twins = [helper.make_node("Relu", [a], [b], name="twin") for a, b in (("x", "h"), ("h", "y"))]
+    _save(place / "twins.onnx", twins, [2, 3])
     _save_loop(place / "loop.json")
+    (place / "inner").mkdir()
+    ones = _node("w", "Variable", {"_init_value": {"tensor": {"file": "../ones.npy"}}}, [1, 1, 8, 8])
+    _save_json(place / "inner" / "outside.json", [ones, _node("y", "Relu", {}, [1, 1, 8, 8])], ["w>y"])
     w = _node(
         "w", "Variable", {"_init_value": {"tensor": {"data": np.ones((8, 1, 3, 3)).tolist()}}}, [8, 1, 3, 3], "NCHW"
     )
