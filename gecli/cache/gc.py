@@ -15,7 +15,7 @@ from gecli.cache.cache_conf import CacheConf
 from gecli.cache.layout import PRIVATE, host_name, inflight_dir, is_alive
 from gecli.cache.lock import KeyLock, LockTimeout, LockUnavailable, inflight_records, lock_path
 from gecli.cache.model_cache import forget_entry_hints
-from gecli.cache.recovery import files_of, recover, remove_records
+from gecli.cache.recovery import files_of, recover, remove_records, set_aside
 from gecli.cache.sidecar import last_used_ns
 from gecli.cache.stat_index import StatIndex
 from gecli.cache.store import file_mode
@@ -170,7 +170,10 @@ def _remove_entry(directory: str, key: str, stem: str, mode: int) -> None:
     """First the index, then the files: a crash in between leaves files that no reader looks at."""
     remove_records(directory, key, [stem], mode)
     for path in files_of(directory, stem):
-        _unlink(path)
+        if os.path.isdir(path) and not os.path.islink(path):
+            set_aside(directory, [path])  # a folder under the name of a file is somebody's: keep it
+        else:
+            _unlink(path)
     forget_entry_hints(directory, stem)
 
 

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any
 
 from gecli.cache.layout import host_name, inflight_dir, is_alive
-from gecli.wire.regular_file import read_regular
+from gecli.wire.regular_file import open_regular, read_regular
 
 POLL_S = 0.05
 MAX_RECORD_BYTES = 1 << 16
@@ -114,7 +114,7 @@ def wait_for_writers(directory: str, key: str, timeout_s: float) -> bool:
     try:
         import fcntl
 
-        descriptor = os.open(lock_path(directory, key), os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+        descriptor = open_regular(lock_path(directory, key))
     except (ImportError, OSError):
         return True
     try:

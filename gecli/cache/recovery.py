@@ -40,7 +40,7 @@ def recover(directory: str, key: str, stats: StatIndex, mode: int) -> list[str]:
         content = read_index(directory, key)
     except UnreadableIndex as error:
         done.append(f"the index of key {key} cannot be read ({error}) and was rebuilt")
-        _set_aside(directory, [index_path(directory, key)])
+        set_aside(directory, [index_path(directory, key)])
         content = _rebuilt(directory, key, stats)
         if content.records:
             write_index(directory, key, content, mode)
@@ -67,7 +67,7 @@ def append_record(directory: str, record: IndexRecord, mode: int) -> None:
     try:
         content = read_index(directory, record.graph_key) or IndexContent([], [], {})
     except UnreadableIndex:
-        _set_aside(directory, [index_path(directory, record.graph_key)])
+        set_aside(directory, [index_path(directory, record.graph_key)])
         content = IndexContent([], [], {})
     kept = [each for each in content.records if each.problem or each.om_name != record.om_name]
     write_index(directory, record.graph_key, IndexContent([*kept, record], [], content.others), mode)
@@ -98,7 +98,7 @@ def remove_records(directory: str, key: str, stems: Iterable[str], mode: int) ->
 def set_aside_entry(directory: str, key: str, stem: str, mode: int) -> None:
     """Move a damaged entry out of the way, its index record first. Raises OSError."""
     remove_records(directory, key, [stem], mode)
-    _set_aside(directory, [entry_path(directory, stem, suffix) for suffix in (RDCPKT, SIDECAR, OM)])
+    set_aside(directory, [entry_path(directory, stem, suffix) for suffix in (RDCPKT, SIDECAR, OM)])
 
 
 def adoptable(
@@ -183,7 +183,8 @@ def _keep_malformed(directory: str, key: str, elements: list[Any], mode: int) ->
     replace_file(os.path.join(quarantine_dir(directory), name), json.dumps(elements, indent=1).encode(), mode)
 
 
-def _set_aside(directory: str, paths: list[str]) -> None:
+def set_aside(directory: str, paths: list[str]) -> None:
+    """Move files, or what stands under their names, to the quarantine. Raises OSError."""
     target = quarantine_dir(directory)
     os.makedirs(target, exist_ok=True)
     for path in paths:

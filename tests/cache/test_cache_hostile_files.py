@@ -66,6 +66,8 @@ def put(path: Path, what: str) -> None:
         ("k.idx", "pipe"),
         ("k.idx", "directory"),
         ("k_*.om", "device"),
+        ("k_*.om", "directory"),
+        ("k.lock", "pipe"),
         ("k_*.gecli.json", "pipe"),
         (".gecli/req/*", "pipe"),
         (".gecli/stat/c-*", "loop"),
