@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from gecli.artifacts.header import CHECKSUM_MARKER, HEADER_BYTES, OmHeader
 from gecli.artifacts.inout_info import InOutInfo, inout_of
 from gecli.artifacts.partition_table import PartitionType, pack_table, table_bytes
+from gecli.artifacts.payload_digest import PayloadDigest
 from gecli.artifacts.publish import publishing
 from gecli.errors import InputError, OutputError
 from gecli.ir.weight import Weight
@@ -57,12 +58,12 @@ class OmImage:
     def write(self, stream: BinaryIO) -> None:
         """Write to a seekable stream, reading every weight once."""
         stream.write(bytes(HEADER_BYTES))
-        digest = hashlib.sha256()
-        for block in self.payload():
-            digest.update(block)
-            stream.write(block)
+        with PayloadDigest(self.header.model_length) as digest:
+            for block in self.payload():
+                digest.update(block)
+                stream.write(block)
         stream.seek(0)
-        stream.write(self.signed(digest.digest()))
+        stream.write(self.signed(digest.result))
 
     def write_unseekable(self, stream: BinaryIO) -> None:
         """Write to a pipe: the weights are read twice, because the digest stands in front."""

@@ -20,12 +20,13 @@ def digest_of_json(value: Any) -> str:
 
 def canonical(value: Any) -> bytes:
     """Canonical JSON: sorted keys, no blanks, UTF-8, bytes as their digest."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, default=plain).encode(
-        "utf-8", "surrogatepass"
-    )
+    return _ENCODER.encode(value).encode("utf-8", "surrogatepass")
 
 
 def plain(value: Any) -> Any:
     if isinstance(value, (bytes, bytearray)):
         return f"sha256:{hashlib.sha256(value).hexdigest()}"
     raise TypeError(f"{type(value).__name__} has no canonical form")
+
+
+_ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, default=plain)

@@ -24,6 +24,9 @@ from gecli.version import __version__
 
 VOLATILE = frozenset(("_session_graph_id", "_value_sha256", "session_id"))
 MAX_NODE_DIGESTS = 2000  # digests of single nodes are kept for explanations up to this many
+PARALLEL_BYTES = 16 << 20  # from this size on two threads hash the weights: hashlib works without the interpreter lock
+
+PlacedWeight = tuple[str, Weight]  # where it stands, and the weight
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +55,7 @@ class Fingerprint:
 def fingerprint_of(graph: Graph, options: Sequence[tuple[str, str]], toolchain: Mapping[str, str]) -> Fingerprint:
     """Digest a loaded graph (and its subgraphs), the options that count and the tools. Reads every weight once."""
     body = hashlib.sha256()
-    weights: list[tuple[str, str, str, str]] = []
+    weights: list[PlacedWeight] = []
     nodes: dict[str, str] = {}
     count = edges = 0
     for path, each in _graphs(graph, ""):
@@ -68,7 +71,7 @@ def fingerprint_of(graph: Graph, options: Sequence[tuple[str, str]], toolchain: 
         nodes = {}
     return Fingerprint(
         graph=f"sha256:{body.hexdigest()}",
-        weights=digest_of_json(sorted(weights)),
+        weights=digest_of_json(sorted(_weight_rows(weights))),
         options=digest_of_json([list(item) for item in options]),
         toolchain=digest_of_json(dict(toolchain)),
         nodes=nodes,
@@ -90,7 +93,20 @@ def _graphs(graph: Graph, path: str) -> Iterator[tuple[str, Graph]]:
             yield from _graphs(graph.subgraphs[name], f"{path}{node.name}/{name}/")
 
 
-def _node(path: str, node: OpDesc, weights: list[tuple[str, str, str, str]]) -> list[Any]:
+def _weight_rows(placed: list[PlacedWeight]) -> Iterator[tuple[str, str, str, str]]:
+    weights = [weight for _, weight in placed]
+    if sum(weight.nbytes for weight in weights) < PARALLEL_BYTES:
+        digests = [weight.sha256() for weight in weights]
+    else:
+        from concurrent.futures import ThreadPoolExecutor
+
+        with ThreadPoolExecutor(2) as pool:
+            digests = list(pool.map(Weight.sha256, weights))
+    for (where, weight), digest in zip(placed, digests):
+        yield where, weight.dtype.serial, str(list(weight.shape)), digest
+
+
+def _node(path: str, node: OpDesc, weights: list[PlacedWeight]) -> list[Any]:
     where = f"{path}{node.name}"
     return [
         path,
@@ -113,7 +129,7 @@ def _port(port: Any) -> list[Any]:
     return [port.node.name, port.index]
 
 
-def _desc(desc: TensorDesc, where: str, weights: list[tuple[str, str, str, str]]) -> list[Any]:
+def _desc(desc: TensorDesc, where: str, weights: list[PlacedWeight]) -> list[Any]:
     data: list[Any] = [desc.dtype.serial, list(desc.shape), int(desc.format)]
     data += [desc.origin_shape and list(desc.origin_shape), desc.origin_format and int(desc.origin_format)]
     if desc.shape_range:
@@ -124,7 +140,7 @@ def _desc(desc: TensorDesc, where: str, weights: list[tuple[str, str, str, str]]
     return data
 
 
-def _attr(value: Any, where: str, weights: list[tuple[str, str, str, str]]) -> Any:
+def _attr(value: Any, where: str, weights: list[PlacedWeight]) -> Any:
     match value:
         case bool() | str() | None:
             return value
@@ -141,7 +157,7 @@ def _attr(value: Any, where: str, weights: list[tuple[str, str, str, str]]) -> A
         case tuple() | list():
             return [_attr(each, where, weights) for each in value]
         case Weight():
-            weights.append((where, value.dtype.serial, str(list(value.shape)), value.sha256()))
+            weights.append((where, value))
             return ["weight", value.dtype.serial, list(value.shape), int(value.desc.format)]
         case TensorDesc():
             return ["desc", *_desc(value, where, weights)]

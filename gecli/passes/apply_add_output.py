@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from gecli.engine.trans_ops import TRANS_OPS
 from gecli.errors import CompileError
@@ -18,13 +18,12 @@ from gecli.passes.base import Pass, PassContext, Stage
 from gecli.passes.facts import Fact
 from gecli.passes.written_inputs import input_name, output_names
 
-# Where a reference may start.
-_WRITABLE = frozenset(("Variable", "VariableV2", "RefData", "VarHandleOp", "TemporaryVariable"))
+# Where a reference may start; a TensorMove is a copy that was made to be written (ScatterND of ONNX).
+_WRITABLE = frozenset(("Variable", "VariableV2", "RefData", "VarHandleOp", "TemporaryVariable", "TensorMove"))
 # Data nodes of a subgraph stand for an input of the calling node.
 _PASSED_IN = frozenset(("Data",))
 
 
-@dataclass(frozen=True)
 class ApplyAddOutput(Pass):
     """Append an output with the name and descriptor of each written input that has none.
 

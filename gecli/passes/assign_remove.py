@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from gecli.errors import CompileError
 from gecli.ir.attributes import ASSIGN_VAR_NAME, CONST_TYPES, DATA_TYPES, REF_VAR_SRC_VAR_NAME, VARIABLE_TYPES
@@ -22,7 +22,6 @@ INPLACE_INDEX = "_inplace_support_input_index"
 _PLACED_TYPES = DATA_TYPES | CONST_TYPES | VARIABLE_TYPES | {"FileConstant", "ConstPlaceHolder"}
 
 
-@dataclass(frozen=True)
 class AssignRemove(Pass):
     """Replace `Assign(variable, value)` by `value -> variable`, the value's output placed at the variable's address.
 

@@ -73,7 +73,7 @@ class PassContext:
 class Pass(ABC):
     """One transformation of a graph.
 
-    Subclasses are frozen dataclasses whose fields are the pass's options. `requires` and `ensures` name facts that
+    A subclass with options is a frozen dataclass of them. `requires` and `ensures` name facts that
     `facts.check` can test on any graph. A pass plans first and applies atomically: when it cannot complete, the graph
     is as it was. It runs at optimisation levels from `level` up; a correctness pass runs at every level and cannot
     be switched off.

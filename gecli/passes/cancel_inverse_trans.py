@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 
 from gecli.engine.trans_ops import TRANS_OPS
 from gecli.ir.graph import Graph
@@ -15,7 +14,6 @@ from gecli.passes.facts import Fact
 from gecli.passes.trans_ops import step_of, undoes, unplug_constants
 
 
-@dataclass(frozen=True)
 class CancelInverseTrans(Pass):
     """Consumers of a conversion that undoes the one before it read what came before both.
 

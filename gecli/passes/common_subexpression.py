@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable
-from dataclasses import dataclass
 from typing import Any
 
 from gecli.ir.attributes import CONST_TYPES, ORIGINAL_OP_NAMES, VALUE
@@ -17,7 +16,6 @@ from gecli.passes.base import Pass, PassContext, Stage
 HASHED_BYTES = 64 << 10  # larger constants are not compared here; equal ones share their place in the weights
 
 
-@dataclass(frozen=True)
 class CommonSubexpression(Pass):
     """Nodes of one type with the same inputs, attributes and order become the first of them.
 

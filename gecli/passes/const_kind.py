@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 
 from gecli.ir.graph import Graph
 from gecli.passes.base import Pass, PassContext, Stage
 
 
-@dataclass(frozen=True)
 class ConstKind(Pass):
     """Make every Const a Constant with `--train` or ge.constLifecycle=session, else every Constant a Const."""
 

@@ -8,7 +8,7 @@ inputs by a larger result beyond a small cap.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -33,7 +33,6 @@ CONVERSIONS = frozenset(("TransData", "TransposeD", "Cast", "Reshape", "SqueezeV
 _EXACT_DTYPE = frozenset(("Cast", "Bitcast", "AscendQuant", "QuantizeLinear", "DequantizeLinear", "TransData"))
 
 
-@dataclass(frozen=True)
 class ConstantFolding(Pass):
     """Replace nodes whose inputs are constants by constants."""
 

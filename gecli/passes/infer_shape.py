@@ -7,7 +7,7 @@ of nodes behind it.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from gecli.errors import CompileError, Diagnostic, GecliError
@@ -17,7 +17,7 @@ from gecli.ir.graph import Graph
 from gecli.ir.op_desc import OpDesc
 from gecli.ir.tensor_desc import NO_ATTRS, UNKNOWN_RANK, TensorDesc
 from gecli.ops.evaluate import unsupported
-from gecli.ops.inference import InferenceError
+from gecli.ops.inference import RULE_FAULTS, check_inputs, check_rank
 from gecli.ops.operator import KnownDesc, OperatorType
 from gecli.ops.registry import operator_of
 from gecli.passes.base import Pass, PassContext, Stage
@@ -28,7 +28,6 @@ from gecli.passes.facts import Fact
 _GIVEN = CONST_TYPES | {"Data", "RefData", "Variable", "VariableV2", "FileConstant", "ConstPlaceHolder", "NetOutput"}
 
 
-@dataclass(frozen=True)
 class InferShape(Pass):
     """Give every node its output descriptors; a node that refuses its inputs stops the compile."""
 
@@ -97,10 +96,13 @@ def infer_node(node: OpDesc) -> None:
     while descs and descs[-1] is None:
         descs.pop()
     try:
+        if not node.subgraphs:
+            check_inputs(kind.inputs, descs)
         inferred = _from_subgraphs(node, op) if node.subgraphs else op.infer(*descs)
-    except (InferenceError, ValueError, IndexError, TypeError) as err:
+        results = inferred if isinstance(inferred, (tuple, list)) else (inferred,)
+        check_rank(results)
+    except RULE_FAULTS as err:
         raise _refused(node, err) from err
-    results = inferred if isinstance(inferred, (tuple, list)) else (inferred,)
     for index, desc in enumerate(results):
         if index < len(node.output_descs):
             node.output_descs[index] = _merged(node, index, node.output_descs[index], desc)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from gecli.ir.attributes import CONST_TYPES, VALUE
 from gecli.ir.graph import Graph
@@ -17,7 +16,6 @@ from gecli.passes.base import Pass, PassContext, Stage
 Axes = tuple[int, ...]
 
 
-@dataclass(frozen=True)
 class NormaliseTransOps(Pass):
     """Transpose and Permute become TransposeD, the Squeeze and Unsqueeze families SqueezeV2 and UnsqueezeV2."""
 

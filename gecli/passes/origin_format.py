@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 
 from gecli.engine.origin_format import infer_origin_formats
 from gecli.ir.graph import Graph
 from gecli.passes.base import Pass, PassContext, Stage
 
 
-@dataclass(frozen=True)
 class InferFormat(Pass):
     """Give tensors the layout that convolutions and pools around them demand, instead of ND."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 
 from gecli.ir.attributes import DATA_TYPES
 from gecli.ir.graph import Graph
@@ -12,7 +11,6 @@ from gecli.ops.registry import operator_of
 from gecli.passes.base import Pass, PassContext, Stage
 
 
-@dataclass(frozen=True)
 class Prune(Pass):
     """Dead code elimination.
 

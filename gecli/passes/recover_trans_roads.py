@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from gecli.errors import CompileError
 from gecli.ir.graph import Graph
@@ -16,7 +16,6 @@ from gecli.passes.trans_ops import add_shape_input, node_of
 from gecli.variables.trans_road import TransRoad, TransStep
 
 
-@dataclass(frozen=True)
 class RecoverTransRoads(Pass):
     """Give each variable that has a trans road its stored form, with conversions to and from the declared one.
 

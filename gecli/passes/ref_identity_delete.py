@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 
 from gecli.ir.graph import Graph
 from gecli.ir.surgery import isolate
@@ -11,7 +10,6 @@ from gecli.passes.base import Pass, PassContext, Stage
 from gecli.passes.facts import Fact
 
 
-@dataclass(frozen=True)
 class RefIdentityDelete(Pass):
     """The writer and its variable ref read the variable directly."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 from gecli.engine.trans_insert import bare
@@ -29,7 +29,6 @@ class TransPath(NamedTuple):
     trans_data: OpDesc
 
 
-@dataclass(frozen=True)
 class SameTransdataBreadthFusion(Pass):
     """Two or more paths `head -> Cast* -> TransData` into one format become `head -> TransData -> Cast*`.
 

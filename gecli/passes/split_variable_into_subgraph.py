@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from gecli.errors import CompileError
 from gecli.ir.attributes import DATA_INDEX, PARENT_NODE_INDEX
@@ -19,7 +19,6 @@ _UNKNOWN_SHAPE = "_graph_unknown_flag"
 _MULTI_BATCH = "mbatch-inserted-node"
 
 
-@dataclass(frozen=True)
 class SplitVariableIntoSubgraph(Pass):
     """A variable that is an argument of a function node stands in each of its subgraphs itself, under its own name.
 

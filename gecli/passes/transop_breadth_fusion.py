@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable
-from dataclasses import dataclass
 
 from gecli.engine.trans_ops import TRANS_OPS
 from gecli.ir.attributes import CONST_TYPES, STREAM_LABEL, VALUE
@@ -15,7 +14,6 @@ from gecli.passes.base import Pass, PassContext, Stage
 _SIGNIFICANT_ATTRS = ("perm", "axis", "groups", "src_subformat", "dst_subformat", "dst_type")
 
 
-@dataclass(frozen=True)
 class TransOpBreadthFusion(Pass):
     """Of the conversions with the same signature behind one output, the first serves all consumers.
 
@@ -30,6 +28,8 @@ class TransOpBreadthFusion(Pass):
     def run(self, graph: Graph, ctx: PassContext) -> Counter[str]:
         counts = Counter[str]()
         for each in graph.all_graphs():
+            if not any(each.count_of(name) for name in TRANS_OPS):
+                continue
             for node in each.nodes():
                 if each.get(node.name) is not node:
                     continue

@@ -36,6 +36,8 @@ class TransOpWithoutReshapeFusion(Pass):
     def run(self, graph: Graph, ctx: PassContext) -> Counter[str]:
         counts = Counter[str]()
         for each in graph.all_graphs():
+            if not any(each.count_of(name) for name in _CHAIN_TYPES):
+                continue
             numbers = Counter[str]()
             # A chain that loses its other readers may be fused in the next round.
             while found := self._round(each, numbers):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 
 from gecli.engine.trans_insert import trans_data_attrs
 from gecli.engine.trans_ops import drop_unused
@@ -16,7 +15,6 @@ from gecli.layout.transfer import can_transfer
 from gecli.passes.base import Pass, PassContext, Stage
 
 
-@dataclass(frozen=True)
 class TransposeTransData(Pass):
     """`TransposeD(NHWC to HWCN) -> TransData(HWCN to FRACTAL_Z)` becomes `TransData(NHWC to FRACTAL_Z)`.
 

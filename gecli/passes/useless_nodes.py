@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 
 from gecli.ir.attributes import DATA_TYPES
 from gecli.ir.graph import Graph
@@ -15,7 +14,6 @@ IDENTITIES = frozenset(("Identity", "StopGradient", "PreventGradient", "Snapshot
 RESHAPES = frozenset(("Reshape", "Flatten", "FlattenV2", "SqueezeV2", "UnsqueezeV2", "Expand", "BroadcastTo"))
 
 
-@dataclass(frozen=True)
 class IdentityRemove(Pass):
     """Take out Identity and its kind (GE: IdentityPass, StopGradientPass, PreventGradientPass, SnapshotPass)."""
 
@@ -41,7 +39,6 @@ def _is_plain_copy(graph: Graph, node: OpDesc) -> bool:
     return not (to_output and source.node.type in DATA_TYPES)
 
 
-@dataclass(frozen=True)
 class NoUseReshapeRemove(Pass):
     """Take out Reshape, Squeeze, Flatten and Expand whose result has the dims of their input."""
 
@@ -62,7 +59,6 @@ class NoUseReshapeRemove(Pass):
         return counts
 
 
-@dataclass(frozen=True)
 class UnchangedTransposeRemove(Pass):
     """Take out TransposeD that leaves every axis longer than 1 where it is."""
 

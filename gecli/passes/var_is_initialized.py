@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -21,7 +20,6 @@ from gecli.passes.facts import Fact
 _QUESTIONS = ("IsVariableInitialized", "VarIsInitializedOp")
 
 
-@dataclass(frozen=True)
 class VarIsInitialized(Pass):
     """Replace the question by a constant: true when the session knows the variable, or an Assign surely ran before."""
 

@@ -44,7 +44,6 @@ class Group:
         return [use for node in self.variables for use in node.graph.consumers(node.out())]
 
 
-@dataclass(frozen=True)
 class VariableOp(Pass):
     """Store each variable in the form that all its readers want.
 

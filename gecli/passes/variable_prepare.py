@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 from gecli.ir.attributes import REF_VAR_SRC_VAR_NAME, STREAM_LABEL, VARIABLE_TYPES
@@ -28,7 +28,6 @@ class _Write(NamedTuple):
     output: int | None
 
 
-@dataclass(frozen=True)
 class VariablePrepare(Pass):
     """Put a node `{variable}_TO_{writer}_REF_{output}` behind the last write of each chain of writers.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 
 from gecli.errors import CompileError
 from gecli.ir.attributes import PARENT_NODE_INDEX, REF_VAR_SRC_VAR_NAME
@@ -15,7 +14,6 @@ from gecli.passes.facts import Fact
 from gecli.passes.variable_prepare import VAR_LIKE_TYPES
 
 
-@dataclass(frozen=True)
 class VariableRefDelete(Pass):
     """Remove every ref; the output that fed it carries the variable's name and will lie at its address.
 

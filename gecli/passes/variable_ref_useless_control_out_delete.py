@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 
 from gecli.ir.graph import Graph
 from gecli.passes.base import Pass, PassContext, Stage
@@ -11,7 +10,6 @@ from gecli.passes.facts import Fact
 from gecli.passes.variable_prepare import VAR_LIKE_TYPES
 
 
-@dataclass(frozen=True)
 class VariableRefUselessControlOutDelete(Pass):
     """Remove a control edge from a ref to a node that comes behind the ref's producer anyway.
 
