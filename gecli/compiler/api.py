@@ -82,6 +82,8 @@ def compile_models(
         if not options.flag("no-session") or len(jobs) == 1:
             report.models = _compile_session(jobs, options, progress, setup, notify)
             return report
+        if options.texts("input_shape") or options.texts("dim"):
+            _check_names(jobs, options)
         for position, job in enumerate(jobs):
             try:
                 report.models += _compile_session([job], options, progress, _part(setup, position), notify)
@@ -92,6 +94,13 @@ def compile_models(
     if not report.models:
         raise combined(report.failures)
     return report
+
+
+def _check_names(jobs: list[Job], options: Options) -> None:
+    """Models with a session each are compiled one after the other; what they are named for is checked before."""
+    if any(job.source == STDIO for job in jobs):
+        return  # it can be read once only
+    load_all(jobs, options)
 
 
 def _part(setup: CacheSetup | CacheOff, position: int) -> CacheSetup | CacheOff:
@@ -131,7 +140,7 @@ def _load(jobs: list[Job], options: Options, progress: Progress | None) -> list[
     if failed:
         session = new_session(options)
         for each in loaded:
-            session.add(each.graph)
+            session.add(each.graph, each.overrides)
         raise combined([*failed, *session.compile_all(progress, keep_going=True)])
     return loaded
 
@@ -150,7 +159,7 @@ def _compile_together(
     """Compile models in one session, without the cache."""
     session = new_session(options)
     fingerprints = [fingerprint(each, job, options, session) for each, job in zip(loaded, jobs)]
-    members = [session.add(each.graph) for each in loaded]
+    members = [session.add(each.graph, each.overrides) for each in loaded]
     failed = session.compile_all(progress, keep_going=options.flag("keep-going"))
     if failed:
         raise combined(failed)
@@ -192,7 +201,7 @@ def _compile_cached(
 
     def compile_one(work: Work) -> Compiled:
         session = new_session(options)
-        member = session.add(work.loaded.graph)
+        member = session.add(work.loaded.graph, work.loaded.overrides)
         session.compile_all(progress)
         image = image_of(member, session, work.loaded, work.job, options, work.digest)
         assert member.compiled is not None

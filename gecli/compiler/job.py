@@ -14,11 +14,15 @@ MAX_NAME_BYTES = 255 - len(".rdcpkt") - len("..tmp-4194304")
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One model to compile. `om_path` is `-` for standard output; `stem` names model, graph and companions."""
+    """One model to compile. `om_path` is `-` for standard output; `stem` names model, graph and companions.
+
+    `one_of_several`: the command has more models, so that options may name what this one lacks.
+    """
 
     source: str
     om_path: str
     stem: str
+    one_of_several: bool = False
 
     @property
     def rdcpkt_path(self) -> str:
@@ -37,7 +41,8 @@ def jobs_of(models: Sequence[str], output: str | None) -> list[Job]:
     if output == STDIO:
         return [_to_stdout(models)]
     if output.endswith(os.sep) or len(models) > 1 or os.path.isdir(output):
-        jobs = [Job(model, os.path.join(output, f"{_stem(model)}.om"), _stem(model)) for model in models]
+        several = len(models) > 1
+        jobs = [Job(model, os.path.join(output, f"{_stem(model)}.om"), _stem(model), several) for model in models]
     else:
         path = output if output.endswith(".om") else f"{output}.om"
         jobs = [Job(models[0], path, stem_of(path))]

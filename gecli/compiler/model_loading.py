@@ -21,7 +21,10 @@ FRAMEWORKS = {1: "air", 3: "tf", 5: "onnx"}  # atc's numbers
 def load_all(
     jobs: Sequence[Job], options: Options, progress: Callable[[str, str], None] | None = None
 ) -> tuple[list[LoadedModel], list[GecliError]]:
-    """Load every model. With --keep-going the errors of models are returned, else the first is raised."""
+    """Load every model. With --keep-going the errors of models are returned, else the first is raised.
+
+    A name in a shape option must belong to one of the models. Raises InvalidOption for one that belongs to none.
+    """
     loaded: list[LoadedModel] = []
     failed: list[GecliError] = []
     for job in jobs:
@@ -31,14 +34,39 @@ def load_all(
             if not options.flag("keep-going"):
                 raise
             failed.append(error)
+    if len(loaded) > 1 and not failed:
+        check_names(loaded)
     return loaded, failed
 
 
+def check_names(loaded: Sequence[LoadedModel]) -> None:
+    """Raises InvalidOption for the names in shape options that none of the models has."""
+    lacking = [{(each.option, str(each.actual)): each for each in model.unmatched} for model in loaded]
+    nowhere = [name for name in lacking[0] if all(name in faults for faults in lacking)]
+    if nowhere:
+        sources = [model.path for model in loaded]
+        raise InvalidOption.of(_in_no_model(sources, [faults[name] for faults in lacking]) for name in nowhere)
+
+
+def _in_no_model(sources: Sequence[str], faults: Sequence[Diagnostic]) -> Diagnostic:
+    """One fault for all models, with what each of them has."""
+    reasons = "; ".join(f"{source}: {fault.why}" for source, fault in zip(sources, faults))
+    where = faults[0].where.partition("   (model")[0]
+    message = f"{faults[0].option} names {str(faults[0].actual)!r}, which none of the {len(sources)} models has"
+    do = " or ".join(dict.fromkeys(fault.do for fault in faults if fault.do))
+    return replace(faults[0], message=message, where=where, why=reasons, do=do)
+
+
 def load_model(job: Job, options: Options, progress: Callable[[str, str], None] | None = None) -> LoadedModel:
-    """Load one model and apply the options to its graph. Raises InputError and InvalidOption."""
+    """Load one model and apply the options to its graph. Raises InputError and InvalidOption.
+
+    Names in shape options that one of several models lacks are in its `unmatched`.
+    """
     if progress:
         progress(job.stem, "parse")
     shapes, warnings = input_shapes(options)
+    if job.one_of_several:
+        shapes = replace(shapes, for_several_models=True)
     loaded = load_graph(
         job.source,
         front_end=front_end(options),

@@ -9,8 +9,8 @@ from typing import Any
 from gecli.compiler.api import new_session
 from gecli.compiler.graph_compiler import StoppedEarly
 from gecli.compiler.job import Job, jobs_of
-from gecli.compiler.model_loading import load_model
-from gecli.errors import Diagnostic, GecliError
+from gecli.compiler.model_loading import check_names, load_model
+from gecli.errors import Diagnostic, GecliError, InvalidOption
 from gecli.ir.graph import Graph
 from gecli.options.values import Options
 from gecli.passes.base import Stage
@@ -42,13 +42,15 @@ def stopped_graphs(
     stage = options.text("stop-after")
     session = new_session(options)
     found = []
-    for job in partial_jobs(models, options):
-        loaded = load_model(job, options, progress)
+    jobs = partial_jobs(models, options)
+    all_loaded = [load_model(job, options, progress) for job in jobs]
+    check_names(all_loaded)
+    for job, loaded in zip(jobs, all_loaded):
         if stage == PARSE:
             found.append((job, loaded.graph))
             continue
         try:
-            session.compile(session.add(loaded.graph), progress)
+            session.compile(session.add(loaded.graph, loaded.overrides), progress)
         except StoppedEarly as stopped:
             found.append((job, stopped.graph))
     return found
@@ -59,16 +61,18 @@ def check_models(
 ) -> list[CheckedModel]:
     """Load every model, check its operators and infer its shapes. Faults of models are in the result."""
     found = []
+    complete = []
     for job in partial_jobs(models, options):
         checked = CheckedModel(job.source)
         found.append(checked)
         try:
             loaded = load_model(job, options, progress)
+            complete.append(loaded)
             checked.warnings = list(loaded.warnings)
             checked.nodes = [(node.name, node.type) for node in loaded.graph.all_nodes() if node.type != "NetOutput"]
             session = new_session(options)
             session.stop_after = Stage.PREPARE.value
-            session.compile(session.add(loaded.graph), progress)
+            session.compile(session.add(loaded.graph, loaded.overrides), progress)
         except StoppedEarly as stopped:
             graph = stopped.graph
             checked.inputs = [_tensor(node.name, node.output_descs[0]) for node in graph.inputs]
@@ -76,6 +80,11 @@ def check_models(
             checked.outputs = [_tensor(name or str(port), port.desc) for name, port in zip(names, graph.outputs)]
         except GecliError as error:
             checked.errors = list(error.diagnostics)
+    if len(complete) == len(found):
+        try:
+            check_names(complete)
+        except InvalidOption as error:
+            found[0].errors += error.diagnostics
     return found
 
 

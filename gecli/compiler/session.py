@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from gecli.compiler.graph_compiler import CompiledGraph, compile_graph
-from gecli.errors import CompileError, GecliError
+from gecli.errors import CompileError, Diagnostic, GecliError, InvalidOption
 from gecli.ir.graph import Graph
 from gecli.layout.platform import Platform
 from gecli.passes.base import CompileSettings
@@ -14,6 +14,8 @@ from gecli.passes.pipeline import Instrument
 from gecli.variables.limits import MemoryLimits
 from gecli.variables.rebuild_control import RebuildControl
 from gecli.variables.var_manager import VarManager
+
+SHAPE_FAULT = "G2001"
 
 
 @dataclass(slots=True)
@@ -24,6 +26,7 @@ class Member:
     graph_id: int
     compiled: CompiledGraph | None = None
     compile_count: int = 0
+    overrides: tuple[Diagnostic, ...] = ()  # fixed dimensions of inputs that options replaced
 
 
 @dataclass(slots=True)
@@ -50,9 +53,9 @@ class Session:
         if self.manager is None:
             self.manager = VarManager(0, self.limits, padding_bytes=self.platform.padding_bytes)
 
-    def add(self, graph: Graph) -> Member:
-        """Add a loaded graph; ids count in the order of adding."""
-        member = Member(graph, self.first_graph_id + len(self.members))
+    def add(self, graph: Graph, overrides: tuple[Diagnostic, ...] = ()) -> Member:
+        """Add a loaded graph; ids count in the order of adding. A compile that fails is blamed on `overrides`."""
+        member = Member(graph, self.first_graph_id + len(self.members), overrides=overrides)
         self.rebuild.add_graph(member.graph_id, graph)
         self.members.append(member)
         return member
@@ -90,7 +93,15 @@ class Session:
         return failed
 
     def compile(self, member: Member, on_stage: Callable[[str, str], None] | None = None) -> CompiledGraph:
-        """Compile one member against the session's present state."""
+        """Compile one member against the session's present state. Raises GecliError."""
+        try:
+            return self._compile(member, on_stage)
+        except CompileError as error:
+            if error.code != SHAPE_FAULT or not member.overrides:
+                raise
+            raise _blamed(member.overrides, error) from error
+
+    def _compile(self, member: Member, on_stage: Callable[[str, str], None] | None) -> CompiledGraph:
         name = member.graph.name
         single = len(self.members) == 1
         member.compiled = compile_graph(
@@ -108,6 +119,13 @@ class Session:
         member.compile_count += 1
         self.rebuild.build_end(member.graph_id)
         return member.compiled
+
+
+def _blamed(overrides: tuple[Diagnostic, ...], error: CompileError) -> GecliError:
+    """The sizes that the user gave instead of the model's are the likely cause, not the node that met them."""
+    fault = error.first
+    why = f"node {fault.node!r} cannot work with the size given: {fault.reason()}"
+    return InvalidOption.of(replace(each, severity="error", why=why, node=fault.node) for each in overrides)
 
 
 def _stale(member: Member, changer: Member) -> CompileError:

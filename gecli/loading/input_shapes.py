@@ -48,6 +48,7 @@ class InputShapes:
 
     items: tuple[ShapeItem, ...] = ()
     sizes: tuple[tuple[str, int], ...] = ()
+    for_several_models: bool = False  # what one model lacks may belong to another
 
     @property
     def is_empty(self) -> bool:
@@ -93,7 +94,8 @@ class _Place:
 
     def fault(self, code: str, message: str, at: int, why: str = "", do: str = "") -> _ItemFault:
         shown = f'{self.option} "{self.text}"'
-        caret = " " * (len("  --> ") + len(self.option) + 2 + at) + "^"
+        # Both lines begin in one column: a message indents its further lines as far as `  --> ` and one more.
+        caret = " " * (len(self.option) + 1 + at) + "^"
         return _ItemFault(
             Diagnostic(code, message, where=f"{shown}\n{caret}", why=why, do=do, option=self.option, actual=self.text)
         )

@@ -30,6 +30,12 @@ class LoadedModel:
     producer: str = ""
     structure_only: bool = False
     tensors: Mapping[str, Port] = field(default_factory=dict)
+    unmatched: tuple[Diagnostic, ...] = ()  # names of shape options that this model lacks, if it is one of several
+
+    @property
+    def overrides(self) -> tuple[Diagnostic, ...]:
+        """Warnings of fixed dimensions that a shape option replaced."""
+        return tuple(warning for warning in self.warnings if warning.code == "E10050")
 
 
 @dataclass(frozen=True, slots=True)

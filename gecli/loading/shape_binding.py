@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
@@ -69,10 +70,11 @@ class InputRow:
 
 @dataclass(slots=True)
 class Binding:
-    """The outcome for a whole model; `warnings` are for the summary."""
+    """The outcome for a whole model; `warnings` are for the summary, `unmatched` for the other models."""
 
     rows: list[InputRow] = field(default_factory=list)
     warnings: list[Diagnostic] = field(default_factory=list)
+    unmatched: list[Diagnostic] = field(default_factory=list)
 
     def desc(self, position: int) -> TensorDesc:
         return self.rows[position].desc
@@ -84,13 +86,14 @@ def bind_input_shapes(
     """The descriptors of the inputs after `shapes` is applied.
 
     `others` says of names that are not inputs what they are (for example `an initializer`). Raises InvalidOption with
-    every fault: E10016, E10017, E10014, E10049, E10050.
+    every fault: E10016, E10017, E10014, E10049, E10050. One of several models may lack names: they are unmatched then.
     """
     faults: list[Diagnostic] = []
-    items = _items_by_position(inputs, shapes.items, others or {}, model, faults)
-    sizes = dict(shapes.sizes)
-    _check_symbols(inputs, sizes, model, faults)
     result = Binding()
+    unknown = result.unmatched if shapes.for_several_models else faults
+    items = _items_by_position(inputs, shapes.items, others or {}, model, faults, unknown)
+    sizes = dict(shapes.sizes)
+    _check_symbols(inputs, sizes, model, unknown)
     for position, each in enumerate(inputs):
         desc, given = _with_sizes(each, sizes)
         item = items.get(position)
@@ -111,13 +114,14 @@ def _items_by_position(
     others: Mapping[str, str],
     model: str,
     faults: list[Diagnostic],
+    unknown: list[Diagnostic],
 ) -> dict[int, ShapeItem]:
     positions = {each.name: position for position, each in enumerate(inputs)}
     found: dict[int, ShapeItem] = {}
     for item in items:
         position = item.position if item.name is None else positions.get(item.name)
         if position is None or position >= len(inputs):
-            faults.append(_unknown_input(item, inputs, others, model))
+            unknown.append(_unknown_input(item, inputs, others, model))
         elif position in found:
             faults.append(
                 Diagnostic(
@@ -136,6 +140,7 @@ def _items_by_position(
 
 def _unknown_input(item: ShapeItem, inputs: Sequence[ModelInput], others: Mapping[str, str], model: str) -> Diagnostic:
     listed = ", ".join(map(str, inputs)) or "none"
+    do = _cure(item, inputs)
     where = f'{item.option} "{item.text}"' + (f"   (model {model})" if model else "")
     if item.name is None:
         return Diagnostic(
@@ -143,12 +148,12 @@ def _unknown_input(item: ShapeItem, inputs: Sequence[ModelInput], others: Mappin
             f"{item.option} gives a shape for input {item.position}, but the model has {len(inputs)}",
             where=where,
             why=f"the graph's inputs are: {listed}",
+            do=do,
             option=item.option,
             actual=item.position,
         )
     names = [each.name for each in inputs]
-    close = get_close_matches(item.name, names, 1, 0.5) or (names if len(names) == 1 else [])
-    do = f'{item.option} "{close[0]}:{item.given}"' if close else ""
+    glued = _glued(item, names)
     kind = others.get(item.name)
     if kind is not None:
         return Diagnostic(
@@ -161,16 +166,47 @@ def _unknown_input(item: ShapeItem, inputs: Sequence[ModelInput], others: Mappin
             actual=item.name,
             expected=names,
         )
+    split = f"{item.name!r} is one name here: a semicolon separates inputs, a comma dimensions; " if glued else ""
     return Diagnostic(
         "E10016",
         f"{item.option} names an input the model does not have",
         where=where,
-        why=f"the graph's inputs are: {listed}",
-        do=do,
+        why=f"{split}the graph's inputs are: {listed}",
+        do=f'{item.option} "{glued}"' if glued else do,
         option=item.option,
         actual=item.name,
         expected=names,
     )
+
+
+def _glued(item: ShapeItem, names: Sequence[str]) -> str:
+    """The text with semicolons where commas stand before names of inputs; "" if none does."""
+    known = "|".join(map(re.escape, sorted(names, key=len, reverse=True)))
+    text = re.sub(rf"\s*,\s*(?=(?:{known})\s*[:=])", ";", item.text) if known else item.text
+    return text if text != item.text else ""
+
+
+def _cure(item: ShapeItem, inputs: Sequence[ModelInput]) -> str:
+    """An option that works: the given dims for the input that was meant, if they fit it, else every declared shape."""
+    fitting = [each for each in inputs if _fits(item, each)]
+    names = [each.name for each in fitting]
+    close = get_close_matches(item.name or "", names, 1, 0.5) or (names if len(inputs) == 1 else [])
+    if close:
+        return f'{item.option} "{close[0]}:{item.given}"'
+    shapes = [f"{each.name}:{_usable(each)}" for each in inputs if each.desc.shape != UNKNOWN_RANK]
+    return f'{item.option} "{";".join(shapes)}"' if shapes else ""
+
+
+def _fits(item: ShapeItem, each: ModelInput) -> bool:
+    shape = each.desc.shape
+    if shape == UNKNOWN_RANK:
+        return True
+    return len(shape) == len(item.dims) and all(dim < 0 or _within(dim, at) for dim, at in zip(shape, item.dims))
+
+
+def _usable(each: ModelInput) -> str:
+    """The declared shape with 1 for what is unknown."""
+    return ",".join("1" if dim < 0 else str(dim) for dim in each.desc.shape)
 
 
 def _check_symbols(
@@ -216,7 +252,7 @@ def _with_item(each: ModelInput, bound: TensorDesc, item: ShapeItem, faults: lis
                 f"the shape given for input {each.name!r} has rank {len(item.dims)}, the model's has {len(model)}",
                 where=f'{item.option} "{item.text}"',
                 why=f"given [{item.given}], model {each.shape_text}",
-                do=f"give {len(model)} dimensions",
+                do=f'{item.option} "{each.name}:{_usable(each)}"',
                 option=item.option,
                 expected=len(model),
                 actual=len(item.dims),
@@ -264,12 +300,19 @@ def _warn_of_override(each: ModelInput, desc: TensorDesc, item: ShapeItem, warni
         return
     if item.is_dynamic:
         return
+    pairs = list(zip(model, desc.shape)) if len(model) == len(desc.shape) else []
+    replaced = [(axis, old, new) for axis, (old, new) in enumerate(pairs) if old not in (new, -1)]
+    told = ", ".join(
+        f"dimension {axis} of {each.name!r} is {old} in the model, {new} given" for axis, old, new in replaced
+    )
+    kept = ",".join(str(new if old < 0 else old) for old, new in pairs)
     warnings.append(
         Diagnostic(
             "E10050",
-            f"the shape given for input {each.name!r} replaces fixed dimensions of the model",
+            told or f"input {each.name!r} is {each.shape_text} in the model, [{item.given}] given",
             where=f'{item.option} "{item.text}"',
-            why=f"given [{item.given}], model {each.shape_text}",
+            why="the model may have been made for its fixed sizes only",
+            do=f'{item.option} "{each.name}:{kept}"',
             severity="warning",
             option=item.option,
         )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from gecli.errors import InvalidOption
@@ -93,9 +95,45 @@ def test_the_table_shows_what_the_model_says_what_was_given_and_what_is_compiled
 
 
 def test_replacing_a_fixed_dim_by_another_static_one_is_allowed_with_a_warning() -> None:
-    result = bind([IMAGES], "images:1,3,320,320")
-    assert result.desc(0).shape == (1, 3, 320, 320)
+    result = bind([IMAGES], "images:1,3,320,640")
+    assert result.desc(0).shape == (1, 3, 320, 640)
     assert [warning.severity for warning in result.warnings] == ["warning"]
+    assert result.warnings[0].message == "dimension 2 of 'images' is 640 in the model, 320 given"
+    assert result.warnings[0].do == '--input-shape "images:1,3,640,640"'
+
+
+ROWS_OF_CURES = [
+    ("image:1,3,640,640", '--input-shape "images:1,3,640,640"'),
+    ("input:1,2048", '--input-shape "images:1,3,640,640;im_scale:1,2"'),
+    ("image:1,2048", '--input-shape "images:1,3,640,640;im_scale:1,2"'),
+    ("scale:4,2", '--input-shape "im_scale:4,2"'),
+    ("#7:1", '--input-shape "images:1,3,640,640;im_scale:1,2"'),
+    ("images:1,3,640,640,im_scale:1,2", '--input-shape "images:1,3,640,640;im_scale:1,2"'),
+    ("images=1x3x640x640, im_scale=1x2", '--input-shape "images=1x3x640x640;im_scale=1x2"'),
+    ("images:1,3,640", '--input-shape "images:1,3,640,640"'),
+    ("w:1,3", '--input-shape "images:1,3,640,640;im_scale:1,2"'),
+]
+
+
+@pytest.mark.parametrize(("text", "cure"), ROWS_OF_CURES)
+def test_the_cure_of_a_name_or_rank_works_when_it_is_copied(text: str, cure: str) -> None:
+    with pytest.raises(InvalidOption) as caught:
+        bind([IMAGES, SCALE], text)
+    assert caught.value.first.do == cure
+    assert bind([IMAGES, SCALE], cure.removeprefix('--input-shape "').rstrip('"')).warnings == []
+
+
+def test_a_comma_between_inputs_is_answered_with_the_semicolon() -> None:
+    with pytest.raises(InvalidOption) as caught:
+        bind([IMAGES, SCALE], "images:1,3,640,640,im_scale:1,2")
+    assert "a semicolon separates inputs" in caught.value.first.why
+
+
+def test_names_that_another_model_may_have_are_left_to_it() -> None:
+    shapes = replace(parse_input_shapes(["images:1,3,640,640;other:1"], ["M=2"]), for_several_models=True)
+    result = bind_input_shapes([IMAGES], shapes)
+    assert result.desc(0).shape == (1, 3, 640, 640)
+    assert [(fault.code, fault.actual) for fault in result.unmatched] == [("E10016", "other"), ("E10016", "M")]
 
 
 @pytest.mark.parametrize(
