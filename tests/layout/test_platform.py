@@ -46,6 +46,16 @@ def test_an_unknown_soc_is_refused_with_the_nearest_names() -> None:
     assert caught.value.first.do == "--soc-version=Ascend910B1"
 
 
+@pytest.mark.parametrize(
+    ("soc", "near"),
+    [("Ascend910B9", "Ascend910B4"), ("Ascend310P9", "Ascend310P7"), ("Ascend910_9399", "Ascend910_9392")],
+)
+def test_a_bin_that_no_list_has_is_refused_with_its_family(soc: str, near: str) -> None:
+    with pytest.raises(InvalidOption) as caught:
+        platform_of(soc)
+    assert near[:-1] in caught.value.first.why
+
+
 def test_a_name_like_no_other_gets_the_default_as_advice() -> None:
     with pytest.raises(InvalidOption) as caught:
         platform_of("")
