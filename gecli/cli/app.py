@@ -149,8 +149,9 @@ def _failed(error: Exception, found: Scan, console: Console, compat: bool) -> in
         if console.json and not console.document_printed:
             console.document(error_document(found.subcommand, diagnostics, console.warnings))
         console.stdout.flush()
-    except BrokenPipeError:
+    except OSError:  # the screen itself is closed or full: the status still tells
         _drop_stdout()
+        _drop_stderr()
     return ATC_FAILURE if compat else status
 
 
@@ -190,6 +191,12 @@ def _drop_stdout() -> None:
     """Let nothing more be written to a closed pipe, not even at interpreter exit."""
     devnull = os.open(os.devnull, os.O_WRONLY)
     os.dup2(devnull, sys.stdout.fileno())
+    os.close(devnull)
+
+
+def _drop_stderr() -> None:
+    devnull = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(devnull, sys.stderr.fileno())
     os.close(devnull)
 
 

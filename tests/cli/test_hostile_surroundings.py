@@ -85,10 +85,26 @@ def test_a_log_file_on_a_full_disk_is_one_error(om: Path, tmp_path: Path) -> Non
         ("-i x.npy --transpose image:1,0", 2),
         ("-i image=empty/", 3),
         ("--loop 0", 2),
-        ("--get-var nope", 6),
+        ("--get-var nope", 2),
     ],
 )
 def test_values_that_cannot_be_are_refused(words: str, status: int, om: Path, tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.zeros((4, 1, 8, 8), np.float32))
     (tmp_path / "empty").mkdir()
     one_error(shell(f'gecli run "{om}" {words}', tmp_path), status)
+
+
+@pytest.mark.parametrize(
+    ("line", "status"),
+    [
+        ("gecli run missing.om 2> /dev/full", 3),
+        ("gecli run missing.om > /dev/full 2> /dev/full", 3),
+        ('gecli run "$OM" > /dev/full', 5),
+        ('gecli run "$OM" --json > /dev/full', 5),
+        ('gecli inspect-om "$OM" > /dev/full', 5),
+        ('gecli run "$OM" -o - > /dev/full', 5),
+    ],
+)
+def test_a_full_screen_keeps_the_status(line: str, status: int, om: Path, tmp_path: Path) -> None:
+    done = shell(f'OM="{om}"; {line}', tmp_path)
+    assert (done.returncode, "Traceback" in done.stderr, "Exception ignored" in done.stderr) == (status, False, False)

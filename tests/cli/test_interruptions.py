@@ -122,6 +122,7 @@ def test_a_hundred_stops_at_random_moments_lose_nothing(
 @pytest.mark.slow
 def test_compiles_and_collections_at_once_give_the_right_model_every_time(prepared: Path, tmp_path: Path) -> None:
     (tmp_path / "cache").mkdir()
+    finish(COMPILE, tmp_path)
     good = (prepared / "digits.om").read_bytes()
     for _ in range(4):
         running = [start(COLLECT if turn % 4 == 3 else COMPILE, tmp_path) for turn in range(8)]
