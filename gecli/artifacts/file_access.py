@@ -68,5 +68,9 @@ def _reported(path: str, verb: str) -> Iterator[None]:
             raise
         code = "E13001" if verb == "open" else "E13003"
         raise InputError(
-            code, f"cannot {verb} {path}", why=error.strerror or str(error), file=path, do="check the path"
+            code,
+            f"cannot {verb} {path}",
+            why=error.strerror or str(error),
+            file=path,
+            do="check the path and its permissions",
         ) from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from gecli.cli.invocation import Invocation
@@ -12,9 +13,9 @@ MAX_DURATION_S = 31 * 86400
 
 if TYPE_CHECKING:
     from gecli.cli.console import Console
+    from gecli.cli.run_compare import Golden
     from gecli.options.values import Options
     from gecli.report.comparison import Difference
-    from gecli.runtime.inputs import InputOptions
     from gecli.runtime.memory_map import Region
     from gecli.runtime.model import LoadedModel
     from gecli.runtime.runner import Outcome
@@ -30,7 +31,9 @@ def run_models(invocation: Invocation) -> int:
 
 
 def _run(options: Options, paths: list[str], console: Console) -> int:
+    from gecli.cli.run_inputs import check_shapes
     from gecli.report.run_files import write_profile, write_times
+    from gecli.report.run_report import not_finite
     from gecli.runtime.checkpoint import load_variables, save_variables
     from gecli.runtime.memory_map import map_lines, memory_map, require_memory
     from gecli.runtime.output_files import write_outputs
@@ -44,7 +47,7 @@ def _run(options: Options, paths: list[str], console: Console) -> int:
         if options.flag("no-session"):
             session = _session(options)
         sessions[path] = session
-        models[path] = session.load(path, rdcpkt=options.text("vars") if len(paths) == 1 else None)
+        models[path] = _load(session, path, options.text("vars") if len(paths) == 1 else None)
         console.report(session.warnings)
         session.warnings.clear()
     regions = memory_map(dict.fromkeys(sessions.values()), list(models.values()))
@@ -57,8 +60,12 @@ def _run(options: Options, paths: list[str], console: Console) -> int:
         for session in dict.fromkeys(sessions.values()):
             loaded, warnings = load_variables(session.store, options.text("load-vars") or "")
             console.report(warnings)
-            console.say(f"loaded {len(loaded)} variables from {options.text('load-vars')}", level=1)
+            have = len(session.store.names())
+            console.say(f"loaded {len(loaded)} of {have} variables from {options.text('load-vars')}", level=1)
     _set_variables(options, shared)
+    _check_variable_names(options, shared)
+    check_shapes(options, models.values())
+    golden = _golden(options, console, sessions[order[0]])
     outcomes, requests = _execute(options, order, models, console)
     files: dict[str, str] = {}
     target = options.text("output")
@@ -72,7 +79,8 @@ def _run(options: Options, paths: list[str], console: Console) -> int:
         write_times(options.text("export-times") or "", outcomes)
     if options.text("profile-out"):
         write_profile(options.text("profile-out") or "", outcomes, options.text("profile-by") or "type")
-    differences = _compare(options, outcomes)
+    differences = None if golden is None else golden.differences(outcomes, requests)
+    console.report(not_finite(outcomes))
     _show(options, console, outcomes, files, differences)
     if console.json:
         from gecli.report.run_report import run_document
@@ -89,6 +97,28 @@ def _run(options: Options, paths: list[str], console: Console) -> int:
             )
         )
     return 1 if differences and not all(row.equal for row in differences) else 0
+
+
+def _load(session: Session, path: str, rdcpkt: str | None) -> LoadedModel:
+    """An OM into a session; a file of another kind is named by its content."""
+    from gecli.errors import InputError
+
+    try:
+        return session.load(path, rdcpkt=rdcpkt)
+    except InputError as error:
+        if error.code not in ("E13001", "G1001", "G3001", "G3002", "G3008") or error.first.file not in (None, path):
+            raise
+        from gecli.report.inspect.foreign import instead_of_om
+
+        raise (instead_of_om(path) or error) from error
+
+
+def _golden(options: Options, console: Console, shared: Session) -> Golden | None:
+    if not options.text("compare"):
+        return None
+    from gecli.cli.run_compare import Golden
+
+    return Golden(options, console, shared, lambda: _session(options))
 
 
 def _session(options: Options) -> Session:
@@ -115,14 +145,13 @@ def _plan(regions: list[Region], console: Console) -> int:
 
 
 def _dumps(options: Options, count: int, model: LoadedModel, among: int) -> list[TensorDump]:
-    """One directory a request below `dump/`, which stands in the output directory if there is one."""
+    """One directory a request below --dump-dir, else below `dump/` in the directory of -o. Raises InvalidOption."""
     patterns = [glob for text in options.texts("dump") for glob in text.split(",") if glob]
     if not patterns and not options.text("mark"):
         return []
     from gecli.runtime.tensor_dump import TensorDump
 
-    target = options.text("output") or ""
-    base = os.path.join("" if target == "-" or target.endswith(".npz") else target, "dump")
+    base = _dump_directory(options)
     if among > 1:
         base = os.path.join(base, model.name)
     if options.text("mark"):
@@ -131,6 +160,22 @@ def _dumps(options: Options, count: int, model: LoadedModel, among: int) -> list
         TensorDump(os.path.join(base, f"{request:04d}"), patterns, with_inputs=options.flag("dump-inputs"))
         for request in range(count)
     ]
+
+
+def _dump_directory(options: Options) -> str:
+    target = options.text("output") or "-"
+    place = options.text("dump-dir") or (
+        "" if target == "-" or target.endswith(".npz") else os.path.join(target, "dump")
+    )
+    if place:
+        return place
+    from gecli.errors import InvalidOption
+
+    option = "--mark" if options.text("mark") else "--dump"
+    raise InvalidOption(
+        "E10057", f"{option} needs a directory to write into", option=option, do=f"{option} ... --dump-dir DIR",
+        why="neither --dump-dir nor a directory with -o is given",
+    )  # fmt: skip
 
 
 def _order(options: Options, paths: list[str]) -> list[str]:
@@ -152,20 +197,21 @@ def _order(options: Options, paths: list[str]) -> list[str]:
 def _execute(
     options: Options, order: list[str], models: dict[str, LoadedModel], console: Console
 ) -> tuple[list[Outcome], list[list[dict[str, Any]]]]:
+    from gecli.cli.run_inputs import bad_value, input_options, save_inputs
     from gecli.runtime.inputs import requests_for
     from gecli.runtime.runner import Schedule, run_requests
 
     loop = options.integer("loop") or 1
     warmup, duration_s = options.integer("warmup"), options.number("duration") or 0.0
     if not 0 <= duration_s <= MAX_DURATION_S:
-        raise _bad_value("--duration", f"{duration_s}", f"expected seconds from 0 to {MAX_DURATION_S}")
+        raise bad_value("--duration", f"{duration_s}", f"expected seconds from 0 to {MAX_DURATION_S}")
     schedule = Schedule(loop, (3 if loop > 1 else 0) if warmup is None else warmup, duration_s)
     outcomes: list[Outcome] = []
     requests: list[list[dict[str, Any]]] = []
     for path in order:
         model = models[path]
         stem = model.name if len(models) > 1 else ""
-        feeds = requests_for(model.inputs, options.texts("input"), _input_options(options, model), stem)
+        feeds = requests_for(model.inputs, options.texts("input"), input_options(options, model), stem)
         dumps = _dumps(options, len(feeds), model, len(models))
         outcomes.append(
             run_requests(
@@ -182,78 +228,8 @@ def _execute(
         requests.append(feeds)
         console.say(f"ran {path}: {len(feeds)} requests", level=1)
     if options.text("save-inputs"):
-        _save_inputs(options.text("save-inputs") or "", requests)
+        save_inputs(options.text("save-inputs") or "", requests)
     return outcomes, requests
-
-
-def _save_inputs(path: str, requests: list[list[dict[str, Any]]]) -> None:
-    from gecli.artifacts.publish import publish_bytes
-    from gecli.runtime.checkpoint import npz_bytes, portable
-
-    first = requests[0][0]
-    publish_bytes(path, npz_bytes({name: portable(array) for name, array in first.items()}))
-
-
-def _input_options(options: Options, model: LoadedModel) -> InputOptions:
-    from gecli.runtime.inputs import InputOptions
-
-    how, _, value = (options.text("fill") or "").partition(":")
-    if how == "const" and not _is_number(value):
-        raise _bad_value("--fill", f"const:{value}", "expected const:NUMBER")
-    return InputOptions(
-        seed=options.integer("seed") or 0,
-        fill=options.text("fill") or "random",
-        ranges=dict(_range(text) for text in options.texts("val-range")),
-        shapes=dict(_shape(text, model) for text in options.texts("shape")),
-        cast=options.flag("cast"),
-        transposes=dict(_perm(text) for text in options.texts("transpose")),
-    )
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
-
-
-def _range(text: str) -> tuple[str, tuple[float, float]]:
-    name, _, numbers = text.rpartition(":")
-    try:
-        low, high = (float(number) for number in numbers.strip("[]").split(","))
-    except ValueError as err:
-        raise _bad_value("--val-range", text, "expected LO,HI or NAME:[LO,HI]") from err
-    return name, (low, high)
-
-
-def _shape(text: str, model: LoadedModel) -> tuple[str, tuple[int, ...]]:
-    name, _, dims = text.rpartition(":")
-    try:
-        shape = tuple(int(dim) for dim in dims.replace("x", ",").split(",") if dim)
-    except ValueError as err:
-        raise _bad_value("--shape", text, "expected NAME:1,3,32,32") from err
-    if name not in {tensor.name for tensor in model.inputs}:
-        names = ", ".join(tensor.name for tensor in model.inputs)
-        raise _bad_value("--shape", text, f"the model's inputs are {names}")
-    return name, shape
-
-
-def _perm(text: str) -> tuple[str, tuple[int, ...]]:
-    name, _, axes = text.rpartition(":")
-    try:
-        perm = tuple(int(axis) for axis in axes.split(","))
-    except ValueError as err:
-        raise _bad_value("--transpose", text, "expected NAME:0,3,1,2") from err
-    if not name or sorted(perm) != list(range(len(perm))):
-        raise _bad_value("--transpose", text, "expected NAME:0,3,1,2 with every axis once")
-    return name, perm
-
-
-def _bad_value(option: str, text: str, why: str) -> Exception:
-    from gecli.errors import InvalidOption
-
-    return InvalidOption("E10001", f"value {text!r} for {option} is invalid", option=option, why=why)
 
 
 def _set_variables(options: Options, session: Session) -> None:
@@ -262,7 +238,31 @@ def _set_variables(options: Options, session: Session) -> None:
 
     for item in options.texts("set-var"):
         name, _, path = item.partition("=")
+        if name not in session.store:
+            raise _no_variable("--set-var", name, session)
         set_variable(session.store, name, read_npy(path), path)
+
+
+def _check_variable_names(options: Options, session: Session) -> None:
+    """Raises InvalidOption before the run for a --get-var that no model has."""
+    for item in options.texts("get-var"):
+        name, _, _ = item.partition("=")
+        if name not in session.store:
+            raise _no_variable("--get-var", name, session)
+
+
+def _no_variable(option: str, name: str, session: Session) -> Exception:
+    import difflib
+
+    from gecli.errors import InvalidOption
+
+    names = session.store.names()
+    near = difflib.get_close_matches(name, names, n=1)
+    return InvalidOption(
+        "E10016", f"{option} names {name!r}, which is no variable of the models", option=option,
+        why=f"their variables: {', '.join(names) or 'none'}", expected=names, actual=name,
+        do=f"{option} {near[0] if near else names[0]}" if names else f"leave out {option}",
+    )  # fmt: skip
 
 
 def _get_variables(options: Options, session: Session, console: Console) -> None:
@@ -286,44 +286,6 @@ def _get_variables(options: Options, session: Session, console: Console) -> None
             console.result(output_lines(name, array))
 
 
-def _compare(options: Options, outcomes: list[Outcome]) -> list[Difference] | None:
-    golden = options.text("compare")
-    if not golden:
-        return None
-    import numpy as np
-
-    from gecli.report.comparison import Tolerances, compare_outputs, read_golden
-
-    expected = read_golden(golden)
-    tolerances = Tolerances(
-        _tolerances(options.texts("rtol"), "--rtol"),
-        _tolerances(options.texts("atol"), "--atol"),
-        options.text("stat") or "all",
-        options.flag("nan-differs"),
-    )
-    rows: list[Difference] = []
-    for outcome in outcomes:
-        outputs = outcome.outputs[0]
-        if len(outcome.outputs) > 1:
-            outputs = {name: np.stack([each[name] for each in outcome.outputs]) for name in outputs}
-        prefix = f"{outcome.model.name}/" if len(outcomes) > 1 else ""
-        mine = {name[len(prefix) :]: array for name, array in expected.items() if name.startswith(prefix)}
-        rows += compare_outputs(outputs, mine, tolerances)
-    return rows
-
-
-def _tolerances(texts: tuple[str, ...], option: str) -> dict[str, float]:
-    """`1e-5`, or `out0:1e-3`; several in one value are separated by blanks."""
-    found: dict[str, float] = {}
-    for item in (item for text in texts for item in text.split()):
-        name, _, number = item.rpartition(":")
-        try:
-            found[name] = float(number)
-        except ValueError as err:
-            raise _bad_value(option, item, "expected a number or NAME:NUMBER") from err
-    return found
-
-
 def _show(
     options: Options,
     console: Console,
@@ -331,21 +293,15 @@ def _show(
     files: dict[str, str],
     differences: list[Difference] | None,
 ) -> None:
+    """What was asked for, with -q too: the profile and what differs; without -q all there is to say."""
     from gecli.report.run_report import comparison_lines, output_lines, profile_lines, timing_lines
 
-    if console.quiet:
-        return
     show = console.say if options.text("output") == "-" else console.result
     console.say(f"seed {options.integer('seed')}; {'; '.join(_loaded_text(each) for each in outcomes)}")
     for outcome in outcomes:
-        for request, outputs in enumerate(outcome.outputs[:MAX_SHOWN_REQUESTS]):
-            for name, array in outputs.items():
-                prefix = f"{outcome.model.name}: " if len(outcomes) > 1 else ""
-                run = f"[{request}] " if len(outcome.outputs) > 1 else ""
-                show(f"{prefix}{run}{output_lines(name, array)}")
-        hidden = len(outcome.outputs) - MAX_SHOWN_REQUESTS
-        if hidden > 0:
-            show(f"... and {hidden} more runs")
+        if not console.quiet:
+            for line in _outputs_of(outcome, among=len(outcomes), line=output_lines):
+                show(line)
         for line in timing_lines(outcome):
             console.say(line)
         if outcome.per_node is not None and options.flag("profile"):
@@ -353,8 +309,19 @@ def _show(
                 show(line)
     for path in dict.fromkeys(files.values()):
         console.say(f"wrote {path}", level=1)
-    for line in comparison_lines(differences or []):
+    for line in comparison_lines(row for row in differences or [] if not (console.quiet and row.equal)):
         show(line)
+
+
+def _outputs_of(outcome: Outcome, among: int, line: Callable[[str, Any], str]) -> Iterator[str]:
+    prefix = f"{outcome.model.name}: " if among > 1 else ""
+    for request, outputs in enumerate(outcome.outputs[:MAX_SHOWN_REQUESTS]):
+        run = f"[{request}] " if len(outcome.outputs) > 1 else ""
+        for name, array in outputs.items():
+            yield f"{prefix}{run}{line(name, array)}"
+    hidden = len(outcome.outputs) - MAX_SHOWN_REQUESTS
+    if hidden > 0:
+        yield f"... and {hidden} more runs"
 
 
 MAX_SHOWN_REQUESTS = 4

@@ -138,7 +138,11 @@ def sniff(path: str) -> FileKind:
     except OSError as err:
         code = "E13003" if isinstance(err, BlockingIOError) else "E13001"
         raise InputError(
-            code, "the model cannot be opened", where=path, why=err.strerror or str(err), file=path
+            code,
+            f"cannot open {path}",
+            why=err.strerror or str(err),
+            file=path,
+            do="check the path and its permissions",
         ) from err
 
 

@@ -23,7 +23,7 @@ _MEMORY = "the simulator has one kind of memory; --mem-limit sets its size"
 RUN_OPTIONS: tuple[Option, ...] = (
     _input("model", "--model", "path", None, "OM file; the same as a positional OM.", "FILE", multiple=True,
            hidden=True),
-    _input("input", "-i, --input", "str", None, "x.npy, name=x.npy, name=2x2xf32=1,2,3,4, all.npz, dir/ or -.",
+    _input("input", "-i, --input", "str", None, "x.npy, name=x.npy, name=3, name=2x2xf32=1,2,3,4, all.npz, dir/ or -.",
            "SPEC", multiple=True, aliases=("inputs",)),
     _input("fill", "--fill", "str", "random", "Inputs not given: random, zeros, ones, iota or const:V.", "HOW",
            pattern=r"random|zeros|ones|iota|const:.+", rule="random, zeros, ones, iota or const:V",
@@ -31,14 +31,14 @@ RUN_OPTIONS: tuple[Option, ...] = (
     _input("seed", "--seed", "int", 1, "Seed of random inputs.", "N", bounds=(0, INT64_MAX)),
     _input("val-range", "--val-range", "str", None, "Range of random values: LO,HI or NAME:[LO,HI].", "RANGE",
            multiple=True),
-    _input("shape", "--shape", "str", None, "Shape of a dynamic input: NAME:1,3,32,32.", "SHAPE", multiple=True,
+    _input("shape", "--shape", "str", None, "Shapes of dynamic inputs: NAME:1,3,32,32;...", "SHAPE", multiple=True,
            aliases=("dym-shape", "dymShape")),
     _input("cast", "--cast", "bool", False, "Convert .npy inputs of another type."),
     _input("transpose", "--transpose", "str", None, "Transpose an input: NAME:0,3,1,2.", "SPEC", multiple=True),
     _input("save-inputs", "--save-inputs", "path", None, "Save the inputs that were used.", "FILE.npz"),
 
-    _exec("loop", "--loop", "int", 1, "Measured runs.", "N", bounds=(1, INT64_MAX),
-          aliases=("iterations", "repeat")),
+    _exec("loop", "--loop", "int", 1, "Measured runs. They and warm-ups begin with the same variables.", "N",
+          bounds=(1, INT64_MAX), aliases=("iterations", "repeat")),
     _exec("warmup", "--warmup", "int", None, "Runs before measuring (0 for one run, else 3).", "N",
           bounds=(0, INT64_MAX), aliases=("warmup-count", "warm-up")),
     _exec("duration", "--duration", "seconds", None, "Measure at least so long.", "SEC"),
@@ -82,7 +82,7 @@ RUN_OPTIONS: tuple[Option, ...] = (
             choices=("npy", "bin", "txt", "npz", "json"),
             words=(("NPY", "npy"), ("BIN", "bin"), ("TXT", "txt")), aliases=("out-format", "outfmt")),
 
-    _compare("compare", "--compare", "path", None, "Compare with .npz, directory, .om or .onnx.", "GOLDEN"),
+    _compare("compare", "--compare", "path", None, "Compare with .npz, .npy, a directory, .om or .onnx.", "GOLDEN"),
     _compare("rtol", "--rtol", "str", None, "Relative tolerance, or NAME:R.", "R", multiple=True),
     _compare("atol", "--atol", "str", None, "Absolute tolerance, or NAME:A.", "A", multiple=True),
     _compare("stat", "--stat", "str", "all", "Which error must pass.", "STAT",
@@ -97,6 +97,7 @@ RUN_OPTIONS: tuple[Option, ...] = (
     _time("export-times", "--export-times", "path", None, "Write every sample.", "FILE.json"),
     _time("dump", "--dump", "str", None, "Write intermediate tensors of these nodes.", "GLOB", multiple=True),
     _time("mark", "--mark", "str", None, "Write all intermediate tensors.", "all", choices=("all",)),
+    _time("dump-dir", "--dump-dir", "path", None, "Directory of these tensors; default: dump/ in that of -o.", "DIR"),
     _time("dump-inputs", "--dump-inputs", "bool", False, "Write the nodes' inputs too."),
 
     _refused("dym-batch", "--dym-batch", "int", None, "Batch gear to use.", "N", aliases=("dymBatch", "batchsize"),

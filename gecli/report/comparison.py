@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gecli.errors import InputError, InvalidOption
+from gecli.errors import InputError
 from gecli.runtime.array_files import read_npy, read_npz
 
 Array = NDArray[Any]
@@ -75,7 +75,7 @@ class Difference:
 def read_golden(path: str) -> dict[str, Array]:
     """Expected outputs by name: an npz, a directory of npy files, or one npy file.
 
-    Raises InputError for unreadable files and InvalidOption for kinds that cannot be compared with.
+    Raises InputError for unreadable files.
     """
     if os.path.isdir(path):
         files = sorted(Path(path).glob("*.npy"))
@@ -83,18 +83,23 @@ def read_golden(path: str) -> dict[str, Array]:
             raise InputError("E13000", f"{path} holds no .npy file", file=path)
         return {file.stem: read_npy(str(file)) for file in files}
     if not os.path.exists(path):
-        raise InputError("E13001", f"cannot open {path}", why="No such file or directory", file=path)
-    if path.endswith(".npz"):
-        return read_npz(path)
-    if path.endswith(".npy"):
-        return {"": read_npy(path)}
-    raise InvalidOption(
-        "E10001",
-        f"--compare cannot read {path}",
-        option="--compare",
-        why="expected .npz, .npy or a directory of .npy files",
-        do="run the other model with -o GOLDEN.npz first, then --compare GOLDEN.npz",
-    )
+        raise InputError(
+            "E13001", f"cannot open {path}", why="No such file or directory", file=path,
+            do="check the path and its permissions",
+        )  # fmt: skip
+    return read_npz(path) if path.endswith(".npz") else {"": read_npy(path)}
+
+
+def position_note(outputs: Mapping[str, Array], golden: Mapping[str, Array]) -> str:
+    """What to say when outputs are compared by position; empty when they are compared by name."""
+    if not _by_position(outputs, golden) or list(golden) == [""]:
+        return ""
+    pairs = ", ".join(f"{mine} with {theirs}" for mine, theirs in zip(outputs, golden))
+    return f"no output name is in both, so outputs are compared by position: {pairs}"
+
+
+def _by_position(outputs: Mapping[str, Array], golden: Mapping[str, Array]) -> bool:
+    return not set(outputs) & set(golden) and len(outputs) == len(golden) > 0
 
 
 def compare_outputs(
@@ -104,7 +109,7 @@ def compare_outputs(
 
     Names that have nothing in common are matched by position when the counts agree.
     """
-    if not set(outputs) & set(golden) and len(outputs) == len(golden):
+    if _by_position(outputs, golden):
         golden = dict(zip(outputs, golden.values()))
     rows = []
     for name in [*outputs, *(name for name in golden if name not in outputs)]:

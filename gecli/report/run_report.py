@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gecli.errors import Diagnostic
 from gecli.report.comparison import Difference
 from gecli.report.sizes import shape_text
 from gecli.runtime.runner import NodeTime, Outcome, statistics
@@ -71,13 +72,34 @@ def _short(value: Any) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
+def not_finite(outcomes: Iterable[Outcome]) -> list[Diagnostic]:
+    """One warning that names the outputs with NaN or infinity, and how many; none when all are finite."""
+    counts: dict[str, tuple[int, int]] = {}
+    for outcome in outcomes:
+        for outputs in outcome.outputs:
+            for name, array in outputs.items():
+                if array.dtype.kind not in "fcV" or np.isfinite(array).all():
+                    continue
+                nan = int(np.isnan(array).sum())
+                before = counts.get(name, (0, 0))
+                counts[name] = (before[0] + nan, before[1] + int((~np.isfinite(array)).sum()) - nan)
+    if not counts:
+        return []
+    shown = ", ".join(f"{name} ({nan} nan, {inf} inf)" for name, (nan, inf) in counts.items())
+    message = f"outputs hold values that are not finite: {shown}; --check-numerics names the node"
+    return [Diagnostic("G4007", message, severity="warning", kind="RT_NUMERIC")]
+
+
 def timing_lines(outcome: Outcome) -> list[str]:
-    """The table of times in milliseconds."""
+    """The table of times in milliseconds; one line for one run."""
     stats = statistics(outcome.times)
     if not stats:
         return []
+    if stats["runs"] == 1:
+        phases = "  ".join(f"{phase} {row['mean']:.3f}" for phase, row in stats["phases"].items())
+        return [f"{phases} ms ({HEADING})"]
     columns = ("min", "mean", "median", "p90", "p95", "p99", "max", "std")
-    lines = [f"{HEADING}; {stats['runs']} run{'s' if stats['runs'] != 1 else ''}, ms"]
+    lines = [f"{HEADING}; {stats['runs']} runs, ms"]
     lines.append(f"{'':8}" + "".join(f"{column:>10}" for column in columns))
     for phase, row in stats["phases"].items():
         cells = ("n/a" if row[column] is None else f"{row[column]:.3f}" for column in columns)

@@ -54,7 +54,9 @@ def save_variables(store: VariableStore, path: str, *, raw: bool = False) -> lis
 
 
 def load_variables(store: VariableStore, path: str) -> tuple[list[str], list[Diagnostic]]:
-    """Set the variables that the file and the session have in common; returns their names and warnings.
+    """Set the variables that the file and the session have in common; returns their names and what to say of the rest.
+
+    A training checkpoint in an evaluation is ordinary: variables that no model has are a note, unless none is left.
 
     Raises InputError for a damaged file and RuntimeFault for a value that does not fit; then nothing has changed.
     """
@@ -73,13 +75,27 @@ def load_variables(store: VariableStore, path: str) -> tuple[list[str], list[Dia
         values[name] = _checked(store, name, array, entry, path)
     for name, array in values.items():
         store.set_value(name, array, by=f"--load-vars {path}")
+    if not values:
+        return [], [_nothing_fits(strangers, store.names(), path)]
     return sorted(values), [_no_model_has(strangers, path)] if strangers else []
 
 
+def _nothing_fits(names: list[str], known: list[str], path: str) -> Diagnostic:
+    why = f"it holds {_some(names) or 'none'}; the models have {_some(known) or 'none'}"
+    return Diagnostic(
+        "G4008", f"{path} holds no variable of the session: nothing was loaded", severity="warning", file=path, why=why,
+        do="load the checkpoint of a model with the same variable names", kind="RT_VAR_NOT_FOUND",
+    )  # fmt: skip
+
+
 def _no_model_has(names: list[str], path: str) -> Diagnostic:
-    shown = ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
     what = "a variable" if len(names) == 1 else f"{len(names)} variables"
-    return Diagnostic("G4010", f"{path} holds {what} that no loaded model has: {shown}", severity="warning", file=path)
+    return Diagnostic("G4008", f"{path} holds {what} that no loaded model has", severity="note", file=path,
+                      why=f"left out: {_some(names)}")  # fmt: skip
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
 
 
 def set_variable(store: VariableStore, name: str, array: Array, source: str) -> None:

@@ -12,13 +12,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gecli.errors import RuntimeFault
+from gecli.errors import CompileError, RuntimeFault
 from gecli.ir.attributes import CONST_TYPES, DATA_INDEX, DATA_TYPES, PARENT_NODE_INDEX
 from gecli.ir.format import Format
 from gecli.ir.op_desc import OpDesc, Port
 from gecli.layout.axes import permutation
 from gecli.layout.transforms import convert
 from gecli.ops.evaluate import evaluate_node
+from gecli.runtime.node_fault import node_fault
 from gecli.runtime.operands import is_blocked, to_logical
 from gecli.runtime.program import Watch
 from gecli.wire.model_record import GraphRecord
@@ -91,7 +92,13 @@ class DynamicExecutor:
                 return self._loop(node, inputs, variables)
         if node.type in ("TransData", "ReFormat"):
             return [reordered(node, inputs[0])]
-        return evaluate_node(node, inputs)
+        try:
+            return evaluate_node(node, inputs)
+        except CompileError as error:
+            cause = error.__cause__
+            if cause is None:
+                raise
+            raise node_fault(node, cause, inputs, is_dynamic=True) from cause
 
     def _loop(self, node: OpDesc, inputs: list[Array | None], variables: Values) -> list[Array]:
         condition, body = node.subgraphs[:2]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from gecli.artifacts.file_access import opened, pread
 from gecli.errors import InputError, InvalidOption, RuntimeFault
 from gecli.ir.dtype import DataType
 from gecli.ir.packing import unpack
-from gecli.ir.tensor_desc import Shape
+from gecli.ir.tensor_desc import UNKNOWN_RANK, Shape
 from gecli.runtime.array_files import read_npy, read_npz, read_npz_from_stdin
 from gecli.runtime.interface import Tensor
 
@@ -25,6 +26,8 @@ Array = NDArray[Any]
 Feeds = dict[str, Array]
 DEFAULT_SEED = 1
 _INLINE = re.compile(r"(?P<dims>(?:\d+x)*)(?P<dtype>[a-z]+\d*\w*)=(?P<values>[^/]*)\Z")
+_NUMBER = r"(?:[-+]?(?:0x[0-9a-f]+|(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?|inf|nan)|true|false)"
+_NUMBERS = re.compile(rf"(?i){_NUMBER}(?:[, ]+{_NUMBER})*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,25 +45,31 @@ class InputOptions:
 def requests_for(inputs: Sequence[Tensor], specs: Sequence[str], options: InputOptions, stem: str = "") -> list[Feeds]:
     """The values of a model's inputs for each run asked for; one run when no specification holds several.
 
-    A specification is a file, a directory, `NAME=FILE`, `NAME=2x2xf32=1,2,3,4` or `-` (an npz on stdin); `STEM:NAME=`
-    addresses one OM of several. An npz whose arrays have one leading axis more than the model's inputs holds that
-    many runs. Raises InputError, InvalidOption and RuntimeFault that name input, file and what was expected.
+    A specification is a file, a directory, `NAME=FILE`, `NAME=16000`, `NAME=2x2xf32=1,2,3,4` or `-` (an npz on stdin);
+    `STEM:NAME=` addresses one OM of several. An npz whose arrays have one leading axis more than the model's inputs
+    holds that many runs. Raises InputError, InvalidOption and RuntimeFault that name input, file and what was expected.
     """
+    inputs = [_shaped(tensor, options) for tensor in inputs]
     given: dict[str, list[Array]] = {}
+    givers: dict[str, str] = {}  # the specification that gave an input its value
     position = 0
     for spec in specs:
         name, source = _split(spec, inputs, stem)
         if source is None:
             continue
         if name:
-            tensor = _named(inputs, name)
-            given[tensor.name] = _values(tensor, source)
-            continue
-        found, position = _positional(inputs, source, position)
+            found = {name: _values(_named(inputs, name), source)}
+        else:
+            found, position = _positional(inputs, source, position)
+        for each in found:
+            if each in givers:
+                raise _given_twice(each, givers[each], spec)
+            givers[each] = spec
         given.update(found)
     prepared = {
         name: [_fitted(_named(inputs, name), each, options) for each in values] for name, values in given.items()
     }
+    _require_shapes([tensor for tensor in inputs if tensor.name not in prepared], options)
     count = _run_count(prepared)
     feeds: list[Feeds] = []
     for run in range(count):
@@ -98,6 +107,33 @@ def random_array(
         return np.full(shape, "", dtype=object)
     low, high = (0 if low is None else low), (16 if high is None else high)
     return generator.integers(int(low), int(high), shape).astype(target)
+
+
+def _shaped(tensor: Tensor, options: InputOptions) -> Tensor:
+    """The input as `--shape` fixes it: raw bytes, inline values and made data take that shape."""
+    shape = options.shapes.get(tensor.name)
+    if shape is None:
+        return tensor
+    if tensor.shape != UNKNOWN_RANK and not _covers(tensor.shape, shape):
+        raise RuntimeFault(
+            "G4001", f"--shape does not fit input {tensor.name!r}", option="--shape", kind="RT_SHAPE_RANGE",
+            why=f"expected {list(tensor.shape)}, got {list(shape)}", node=tensor.name,
+            do=_shape_cure(tensor, shape), expected=list(tensor.shape), actual=list(shape),
+        )  # fmt: skip
+    return replace(tensor, desc=tensor.desc.with_shape(shape))
+
+
+def _covers(wanted: Shape, shape: Shape) -> bool:
+    return len(wanted) == len(shape) and all(want in (-1, have) for want, have in zip(wanted, shape))
+
+
+def _shape_cure(tensor: Tensor, near: Shape = ()) -> str:
+    """A --shape that the input accepts: its own sizes, and for the free ones those of `near` or 1."""
+    if -1 not in tensor.shape:
+        return f"leave out --shape: the model has input {tensor.name!r} only as {list(tensor.shape)}"
+    fits = len(near) == len(tensor.shape)
+    dims = [str(want if want >= 0 else (near[axis] if fits else 1)) for axis, want in enumerate(tensor.shape)]
+    return f"--shape {tensor.name}:{','.join(dims)}"
 
 
 # ---------------------------------------------------------------- taking specifications apart
@@ -151,6 +187,13 @@ def _unknown_input(name: str, inputs: Sequence[Tensor]) -> InvalidOption:
     )
 
 
+def _given_twice(name: str, first: str, second: str) -> InvalidOption:
+    return InvalidOption(
+        "E10001", f"input {name!r} is given twice", option="--input", why=f"by -i {first} and by -i {second}",
+        do="leave one out; several runs are one array with a leading axis for the runs",
+    )  # fmt: skip
+
+
 def _positional(inputs: Sequence[Tensor], source: str, position: int) -> tuple[dict[str, list[Array]], int]:
     """Values of a source without an input name."""
     if source == "-":
@@ -169,7 +212,10 @@ def _positional(inputs: Sequence[Tensor], source: str, position: int) -> tuple[d
                 option="--input",
                 why=f"the model has {len(inputs)} input{'s' if len(inputs) != 1 else ''}",
             )
-        found[inputs[position].name] = _values(inputs[position], file)
+        tensor = inputs[position]
+        found[tensor.name] = (
+            _values(tensor, file) if os.path.isdir(file) else _runs_of(tensor, _read_file(tensor, file))
+        )
         position += 1
     return found, position
 
@@ -180,23 +226,73 @@ def _values(tensor: Tensor, source: str) -> list[Array]:
         return [_read_file(tensor, str(path)) for path in _files_in(source[1:])]
     if os.path.isdir(source):
         return [_read_file(tensor, str(path)) for path in _files_in(source)]
-    inline = _INLINE.match(source)
-    if inline and not os.path.exists(source):
-        return [_inline_array(tensor, inline)]
+    if not os.path.exists(source):
+        if inline := _INLINE.match(source):
+            return [_inline_array(tensor, inline)]
+        if _NUMBERS.fullmatch(source):
+            return [_plain_values(tensor, source)]
+        if not os.path.lexists(source) and not os.path.splitext(source)[1]:
+            why = "no such file or directory, and no value either"
+            raise InputError("E13001", f"cannot open {source}", why=why, file=source, do=_accepted_forms(tensor))
     return _runs_of(tensor, _read_file(tensor, source))
 
 
 def _inline_array(tensor: Tensor, match: re.Match[str]) -> Array:
+    """`2x2xf32=1,2,3,4`; without dims a scalar. One value fills the whole shape."""
     shape = tuple(int(dim) for dim in match["dims"].split("x") if dim)
     try:
-        dtype = DataType.parse(match["dtype"]).numpy
-        values = np.array([float(v) for v in match["values"].replace(" ", ",").split(",") if v]).astype(dtype)
-        return np.broadcast_to(values, shape).copy() if values.size == 1 else values.reshape(shape)
+        dtype = DataType.parse(match["dtype"])
     except ValueError as err:
-        raise InvalidOption(
-            "E10014", f"the inline value for input {tensor.name!r} cannot be read", option="--input", why=str(err),
-            do=f"-i {tensor.name}=2x2xf32=1,2,3,4",
-        ) from err  # fmt: skip
+        raise _bad_inline(tensor, match[0], f"{match['dtype']!r} is no data type") from err
+    return _filled(tensor, match[0], match["values"], dtype, shape)
+
+
+def _plain_values(tensor: Tensor, text: str) -> Array:
+    """`16000` or `1,2,3`: values of the input's own type and shape."""
+    if any(dim < 0 for dim in tensor.shape):
+        raise _bad_inline(tensor, text, f"its shape is not known: {list(tensor.shape)}", _shape_cure(tensor))
+    return _filled(tensor, text, text, tensor.dtype, tensor.shape)
+
+
+def _filled(tensor: Tensor, spec: str, text: str, dtype: DataType, shape: Shape) -> Array:
+    values = [_number(tensor, spec, word, dtype) for word in text.replace(" ", ",").split(",") if word]
+    count = math.prod(shape)
+    if len(values) not in (1, count):
+        wanted = "1 value" if count == 1 else f"{count} values, or 1 for all"
+        raise _bad_inline(tensor, spec, f"shape {list(shape)} takes {wanted}; there are {len(values)}")
+    try:
+        array = np.array(values).astype(dtype.numpy)
+    except (ValueError, TypeError, OverflowError) as err:
+        raise _bad_inline(tensor, spec, str(err)) from err
+    if dtype.is_integer and [int(value) for value in array] != values:
+        raise _bad_inline(tensor, spec, f"a value does not fit {dtype.numpy.name}")
+    return np.full(shape, array[0]) if len(values) == 1 else array.reshape(shape)
+
+
+def _number(tensor: Tensor, spec: str, word: str, dtype: DataType) -> int | float | complex:
+    try:
+        if dtype is DataType.BOOL:
+            return {"true": 1, "false": 0, "1": 1, "0": 0}[word.lower()]
+        if dtype.is_integer:
+            return int(word, 16) if "x" in word.lower() else int(word)
+        return complex(word) if dtype.numpy.kind == "c" else float(word)
+    except (ValueError, KeyError) as err:
+        raise _bad_inline(tensor, spec, f"{word!r} is no {dtype.numpy.name}") from err
+
+
+def _bad_inline(tensor: Tensor, spec: str, why: str, also: str = "") -> InvalidOption:
+    """One message for everything that can be wrong with values on the command line: it lists the forms."""
+    return InvalidOption(
+        "E10014", f"the inline value {spec!r} for input {tensor.name!r} cannot be used", option="--input",
+        why=f"{why}; the input is {tensor.desc}", do=_accepted_forms(tensor) + (f", with {also}" if also else ""),
+    )  # fmt: skip
+
+
+def _accepted_forms(tensor: Tensor) -> str:
+    name, count = tensor.name, math.prod(dim for dim in tensor.shape if dim > 0)
+    dims = "".join(f"{max(dim, 1)}x" for dim in tensor.shape)
+    values = "1" if count == 1 else "1,2,..."
+    return f"-i {name}=FILE.npy or -i {name}={values} or -i {name}={dims}{tensor.dtype.short}={values}"
 
 
 # ---------------------------------------------------------------- files
@@ -218,7 +314,7 @@ def _from_npz(inputs: Sequence[Tensor], arrays: dict[str, Array]) -> dict[str, l
 
 def _runs_of(tensor: Tensor, array: Array) -> list[Array]:
     """An array with one leading axis more than the input holds one value a run."""
-    if tensor.shape == (-2,) or array.ndim != len(tensor.shape) + 1 or not len(array):
+    if tensor.shape == UNKNOWN_RANK or array.ndim != len(tensor.shape) + 1 or not len(array):
         return [array]
     inner = array.shape[1:]
     if all(want in (-1, have) for want, have in zip(tensor.shape, inner)):
@@ -286,7 +382,8 @@ def _read_raw(tensor: Tensor, path: str) -> Array:
     if any(dim < 0 for dim in shape):
         raise InvalidOption(
             "E10001", f"{path} has no shape and input {tensor.name!r} is dynamic", option="--input",
-            do=f"give a .npy file or --shape {tensor.name}:...",
+            why=f"it is {tensor.desc}",
+            do="give a .npy file" if shape == UNKNOWN_RANK else f"give a .npy file, or {_shape_cure(tensor)}",
         )  # fmt: skip
     want = tensor.desc.nbytes
     with opened(path) as handle:
@@ -309,7 +406,13 @@ def _read_raw(tensor: Tensor, path: str) -> Array:
 
 
 def _unopenable(path: str, err: OSError) -> InputError:
-    return InputError("E13001", f"cannot open {path}", why=err.strerror or str(err), file=path, do="check the path")
+    return InputError(
+        "E13001",
+        f"cannot open {path}",
+        why=err.strerror or str(err),
+        file=path,
+        do="check the path and its permissions",
+    )
 
 
 # ---------------------------------------------------------------- fitting and making values
@@ -325,6 +428,14 @@ def _fitted(tensor: Tensor, array: Array, options: InputOptions) -> Array:
                 do=f"--transpose {tensor.name}:{','.join(map(str, reversed(range(array.ndim))))}",
             )  # fmt: skip
         array = np.transpose(array, perm)
+    array = _same_rank(tensor, array)
+    if tensor.name in options.shapes and array.shape != tensor.shape:
+        raise RuntimeFault(
+            "G4001", f"the value for input {tensor.name!r} has another shape than --shape says", kind="RT_SHAPE_RANGE",
+            why=f"--shape gives {list(tensor.shape)}, the value has {list(array.shape)}", option="--shape",
+            do="leave out --shape: a .npy file has a shape of its own", node=tensor.name,
+            expected=list(tensor.shape), actual=list(array.shape),
+        )  # fmt: skip
     want = tensor.dtype.numpy
     if array.dtype == want or not options.cast:
         return array
@@ -339,6 +450,13 @@ def _fitted(tensor: Tensor, array: Array, options: InputOptions) -> Array:
     return converted
 
 
+def _same_rank(tensor: Tensor, array: Array) -> Array:
+    """One element in the rank of the input: a scalar, [1] and [1,1] hold the same value."""
+    if array.size == 1 and array.ndim != len(tensor.shape) and all(dim == 1 for dim in tensor.shape):
+        return array.reshape(tensor.shape)
+    return array
+
+
 def _run_count(values: dict[str, list[Array]]) -> int:
     counts = {name: len(each) for name, each in values.items() if len(each) != 1}
     if len(set(counts.values())) > 1:
@@ -350,23 +468,29 @@ def _run_count(values: dict[str, list[Array]]) -> int:
     return next(iter(counts.values()), 1)
 
 
+def _require_shapes(inputs: Sequence[Tensor], options: InputOptions) -> None:
+    """Raises RuntimeFault for inputs that are to be made and whose shapes are not known, all at once."""
+    unknown = [tensor for tensor in inputs if any(dim < 0 for dim in tensor.shape)]
+    if not unknown:
+        return
+    names = ", ".join(repr(tensor.name) for tensor in unknown)
+    told = [tensor for tensor in unknown if tensor.shape != UNKNOWN_RANK]
+    given = [f"{name}:{','.join(map(str, shape))}" for name, shape in options.shapes.items()]
+    cures = [_shape_cure(tensor).removeprefix("--shape ") for tensor in told]
+    rest = " ".join(f"-i {tensor.name}=FILE.npy" for tensor in unknown if tensor not in told)
+    raise RuntimeFault(
+        "G4001",
+        f"the shape of input {names} is not known"
+        if len(unknown) == 1
+        else f"the shapes of inputs {names} are not known",
+        why="; ".join(f"{tensor.name} is {tensor.desc}" for tensor in unknown),
+        do=" ".join([f'--shape "{";".join([*given, *cures])}"' if cures else "", rest]).strip(),
+        kind="RT_SHAPE_RANGE",
+    )
+
+
 def _made(tensor: Tensor, options: InputOptions) -> Array:
-    shape = options.shapes.get(tensor.name, tensor.shape)
-    if any(dim < 0 for dim in shape):
-        raise RuntimeFault(
-            "G4001",
-            f"the shape of input {tensor.name!r} is not known",
-            why=f"it is {tensor.desc}",
-            do=f"--shape {tensor.name}:{','.join('1' if d < 0 else str(d) for d in shape)}",
-            kind="RT_SHAPE_RANGE",
-        )
-    fits = len(shape) == len(tensor.shape) and all(want in (-1, have) for want, have in zip(tensor.shape, shape))
-    if not fits and tensor.shape != (-2,):
-        raise RuntimeFault(
-            "G4001", f"--shape does not fit input {tensor.name!r}", option="--shape", kind="RT_SHAPE_RANGE",
-            why=f"expected {list(tensor.shape)}, got {list(shape)}", node=tensor.name,
-            do=f"compile with --input-shape {tensor.name}:{','.join(map(str, shape))}",
-        )  # fmt: skip
+    shape = tensor.shape
     target = tensor.dtype.numpy
     how, _, value = options.fill.partition(":")
     if how == "zeros":

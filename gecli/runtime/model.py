@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gecli.errors import Diagnostic, GecliError, RuntimeFault
+from gecli.errors import CompileError, Diagnostic, GecliError, RuntimeFault
 from gecli.ir.op_desc import OpDesc, Port
-from gecli.ops.registry import find
+from gecli.ops.registry import find, operator_of
 from gecli.runtime.dynamic import DynamicExecutor
 from gecli.runtime.interface import Tensor
 from gecli.runtime.operands import Operand
@@ -67,6 +67,11 @@ class LoadedModel:
     load_ns: int = 0
     memory_bytes: int = 0
     weight_bytes: int = 0
+
+    @property
+    def written(self) -> list[str]:
+        """The variables that a run changes."""
+        return [variable.name for variable in self.variables if variable.writer]
 
     def run(self, feeds: Mapping[str, Array], watch: Watch | None = None) -> tuple[dict[str, Array], Times]:
         """The outputs for these inputs, by name, and the times. Raises RuntimeFault for inputs that do not fit.
@@ -144,12 +149,22 @@ def check_input(tensor: Tensor, feeds: Mapping[str, Array]) -> Array:
             "G4001",
             f"the value for input {tensor.name!r} has the wrong shape",
             why=f"expected {list(tensor.shape)}, got {list(array.shape)}{_layout_hint(tensor, array)}",
-            do=f"compile with --input-shape {tensor.name}:{','.join(map(str, array.shape))} or give another value",
+            do=_shape_cure(tensor),
             kind="RT_SHAPE_RANGE",
             expected=list(tensor.shape),
             actual=list(array.shape),
         )
     return array
+
+
+def _shape_cure(tensor: Tensor) -> str:
+    """What to give, in words: `an array of shape [N,3] (N any size)`."""
+    if not tensor.shape:
+        return f"give one value: -i {tensor.name}=VALUE"
+    letters = iter("NMKLPQRSTUVW")
+    dims = [str(dim) if dim >= 0 else next(letters, "?") for dim in tensor.shape]
+    free = [dim for dim in dims if not dim.isdigit()]
+    return f"give an array of shape [{','.join(dims)}]" + (f" ({', '.join(free)} any size)" if free else "")
 
 
 def _layout_hint(tensor: Tensor, array: Array) -> str:
@@ -170,13 +185,27 @@ def _logical_copy(operand: Operand) -> Array:
 
 def require_supported(nodes: list[OpDesc], path: str) -> None:
     """Raises InputError G1005 that lists every operator type the simulator cannot execute."""
+    if any(_without_kernel(node) for node in nodes):
+        raise unsupported(nodes, path)
+
+
+def _without_kernel(node: OpDesc) -> bool:
+    kind = find(node.type)
+    return kind is None or (not hasattr(kind.cls, "kernel") and node.type not in _WITHOUT_KERNEL)
+
+
+def unsupported(nodes: list[OpDesc], path: str) -> GecliError:
+    """The error for a model with operators that cannot be executed: all of them, and why each.
+
+    Operators of other compilers may have a known type and lack the attributes it needs (fused ones do).
+    """
     unknown: dict[str, list[str]] = {}
+    reasons: dict[str, str] = {}
     for node in nodes:
-        kind = find(node.type)
-        if kind is None or (not hasattr(kind.cls, "kernel") and node.type not in _WITHOUT_KERNEL):
+        reason = "the simulator has no kernel for this type" if _without_kernel(node) else _unreadable(node)
+        if reason:
             unknown.setdefault(node.type, []).append(node.name)
-    if not unknown:
-        return
+            reasons.setdefault(node.type, reason)
     summary = Diagnostic(
         "G1005",
         f"{len(unknown)} operator type{'s' if len(unknown) > 1 else ''} of this model cannot be executed",
@@ -189,14 +218,27 @@ def require_supported(nodes: list[OpDesc], path: str) -> None:
     each = [
         Diagnostic(
             "E13010",
-            f"operator type {name!r} is not supported",
+            f"operator type {name!r} cannot be executed",
             where=f"{len(names)} node{'s' if len(names) > 1 else ''}, the first is {names[0]!r}",
+            why=reasons[name],
+            do=f"gecli inspect-om {path} --nodes --type {name} shows the nodes",
             node=names[0],
             kind="RT_OP_UNSUPPORTED",
         )
         for name, names in sorted(unknown.items())
     ]
-    raise GecliError.of([summary, *each])
+    return GecliError.of([summary, *each])
+
+
+def _unreadable(node: OpDesc) -> str:
+    """Why the attributes of a node of a known type are not usable; empty when they are."""
+    if node.type in _WITHOUT_KERNEL:
+        return ""
+    try:
+        operator_of(node)
+    except CompileError as error:
+        return f"its attributes are not those of the type: {error.first.why or error.first.message}"
+    return ""
 
 
 # Types that the executors handle themselves.

@@ -20,6 +20,7 @@ from gecli.ir.op_desc import OpDesc, Port
 from gecli.layout.transforms import convert
 from gecli.ops.operator import OperatorType
 from gecli.ops.registry import find, operator_of
+from gecli.runtime.node_fault import KERNEL_ERRORS, node_fault
 from gecli.runtime.operands import Operand, Step, is_blocked, logical_input, logical_output, to_logical
 
 Array = NDArray[Any]
@@ -51,16 +52,27 @@ class Program:
 
     def run(self) -> None:
         """One execution over the bound arrays."""
-        for step in self._steps:
-            step()
+        step: Step | None = None
+        try:
+            for step in self._steps:
+                step()
+        except KERNEL_ERRORS as error:
+            raise self._fault(next(each for each in self.instructions if each.step is step).node, error) from error
 
     def run_watched(self, watch: Watch) -> None:
         """As `run`, telling `watch` after every node that has a step."""
         for position, instruction in enumerate(self.instructions):
-            instruction.step()
+            try:
+                instruction.step()
+            except KERNEL_ERRORS as error:
+                raise self._fault(instruction.node, error) from error
             following = self.instructions[position + 1 : position + 2]
             if not following or following[0].node is not instruction.node:
                 watch(instruction.node, self._logical_value)
+
+    def _fault(self, node: OpDesc, error: Exception) -> RuntimeFault:
+        values = [None if port is None else self._logical_value(port) for port in node.inputs]
+        return node_fault(node, error, values, is_dynamic=False)
 
     def _logical_value(self, port: Port) -> Array | None:
         operand = self.operands.get(port)
@@ -89,7 +101,12 @@ def bind_program(nodes: list[OpDesc], operands: dict[Port, Operand]) -> Program:
     for node in nodes:
         if node.type in SILENT_TYPES or node.ref_variable is not None:
             continue
-        instructions += [Instruction(step, node) for step in _bind(node, operands, scratch)]
+        try:
+            steps = _bind(node, operands, scratch)
+        except KERNEL_ERRORS as error:
+            arrays = [None if port is None else operands[port].array for port in node.inputs if port in operands]
+            raise node_fault(node, error, arrays, is_dynamic=False) from error
+        instructions += [Instruction(step, node) for step in steps]
     return Program(instructions, operands)
 
 
@@ -189,12 +206,7 @@ def kernel_step(kernel: Callable[..., Any], arrays: list[Array | None], results:
     """A step that calls the plain kernel and copies its results into place."""
 
     def step() -> None:
-        try:
-            values = kernel(*arrays)
-        except (ValueError, IndexError) as err:
-            raise RuntimeFault(
-                "G4001", f"{node.type} node {node.name!r} failed", why=str(err), node=node.name, kind="RT_SHAPE_RANGE"
-            ) from err
+        values = kernel(*arrays)
         for result, value in zip(results, values if isinstance(values, tuple) else (values,)):
             if result.shape != value.shape:
                 raise RuntimeFault(

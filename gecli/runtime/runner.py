@@ -21,11 +21,19 @@ P99_SAMPLES = 20  # fewer samples say nothing about the hundredth
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """How often each request runs: `warmup` unmeasured runs, then `loop` measured ones, at least `seconds` long."""
+    """How often each request runs: `warmup` unmeasured runs, then `loop` measured ones, at least `seconds` long.
+
+    All runs of a request begin with the same variables, so that they measure one step and do not train on.
+    """
 
     loop: int = 1
     warmup: int = 0
     seconds: float = 0.0
+
+    @property
+    def repeats(self) -> bool:
+        """Whether a request may run more than once."""
+        return self.loop > 1 or self.warmup > 0 or self.seconds > 0
 
 
 @dataclass(slots=True)
@@ -68,7 +76,7 @@ def run_requests(
     check_numerics: bool = False,
     watches: Sequence[Watch] = (),
 ) -> Outcome:
-    """Run every request in order. A model that writes variables changes them in every run, warm-up included.
+    """Run every request in order. Each request changes the variables once, however often it is repeated.
 
     `watches` holds one for each request or none; it sees the last measured run. Raises RuntimeFault (RT_NUMERIC with
     `check_numerics`, when the result of a node holds an infinity or NaN).
@@ -76,12 +84,16 @@ def run_requests(
     outcome = Outcome(model)
     for position, feeds in enumerate(requests):
         watch = watches[position] if watches else None
+        before = model.store.snapshot(model.written) if schedule.repeats else []
         for _ in range(schedule.warmup):
             model.run(feeds)
+            model.store.restore(before)
         outputs: dict[str, Array] = {}
         end = perf_counter_ns() + int(schedule.seconds * 1e9)
         done = 0
         while done < schedule.loop or perf_counter_ns() < end:
+            if done:
+                model.store.restore(before)
             is_last = done + 1 >= schedule.loop and perf_counter_ns() >= end
             outputs, times = model.run(feeds, _both(watch if is_last else None, check_numerics))
             outcome.times.append(times)

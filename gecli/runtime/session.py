@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from gecli.artifacts.om_file import OmFile, OmModel, read_om
 from gecli.artifacts.partition_table import PartitionType
 from gecli.artifacts.rdcpkt import read_rdcpkt
-from gecli.errors import Diagnostic, InputError
+from gecli.errors import CompileError, Diagnostic, InputError
 from gecli.ir.attributes import CONST_TYPES, INIT_VALUE, REF_VAR_SRC_VAR_NAME, VALUE
 from gecli.ir.op_desc import OpDesc, Port
 from gecli.ir.weight import FileSlice, Weight
@@ -21,7 +21,7 @@ from gecli.ops.registry import operator_of
 from gecli.runtime.dynamic import MAX_LOOP, DynamicExecutor
 from gecli.runtime.interface import model_inputs, model_outputs
 from gecli.runtime.memory import POISON, Arena, MappedWeights
-from gecli.runtime.model import BoundVariable, LoadedModel, require_supported
+from gecli.runtime.model import BoundVariable, LoadedModel, require_supported, unsupported
 from gecli.runtime.operands import Operand, to_logical, unblocked
 from gecli.runtime.program import bind_program
 from gecli.runtime.variable_store import VariableStore
@@ -131,6 +131,15 @@ class _Loader:
 
     def load(self, attrs: dict[str, Any], init: str) -> LoadedModel:
         require_supported(self.every_node, self.path)
+        try:
+            return self._load(attrs, init)
+        except CompileError as error:
+            if error.code not in ("E14002", "E13014"):
+                raise
+            # Attributes of an operator of another compiler: named together with all that cannot be executed.
+            raise unsupported(self.every_node, self.path) from error
+
+    def _load(self, attrs: dict[str, Any], init: str) -> LoadedModel:
         self._register_variables()
         model = LoadedModel(
             name=Path(self.path).stem,

@@ -7,8 +7,9 @@ value through the user's form.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,6 +56,15 @@ class Form:
 
     def from_user(self, array: Array) -> Array:
         return self.road.replay(array) if self.road else array
+
+
+class Snapshot(NamedTuple):
+    """What a variable was at one moment."""
+
+    variable: Variable
+    form: Form
+    data: Array
+    initialised_by: str
 
 
 @dataclass(slots=True)
@@ -125,6 +135,23 @@ class VariableStore:
             variable.current = form
             variable.initialised_by = "_init_value"
         return form
+
+    def snapshot(self, names: Iterable[str]) -> list[Snapshot]:
+        """The variables of these names as they are, for `restore`."""
+        found = []
+        for name in names:
+            form = self._current(name)
+            variable = self._variables[name]
+            found.append(Snapshot(variable, form, form.view.copy(), variable.initialised_by))
+        return found
+
+    @staticmethod
+    def restore(snapshots: Iterable[Snapshot]) -> None:
+        """Make variables what they were."""
+        for variable, form, data, initialised_by in snapshots:
+            form.view[...] = data
+            variable.current = form
+            variable.initialised_by = initialised_by
 
     def activate(self, name: str, form: Form) -> None:
         """Make `form` the current one, converting the value when another form holds it."""

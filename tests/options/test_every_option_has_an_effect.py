@@ -127,7 +127,6 @@ RUNS: dict[str, Effect] = {
     "transpose": Effect(f"{RUN} -i image=nhwc.npy", "--transpose image:0,3,1,2", "status"),
     "save-inputs": Effect(RUN, "--save-inputs in.npz", "files"),
     "loop": Effect(RUN, "--loop 3", "models.0.stats.runs"),
-    "warmup": Effect(f"{STEP} --get-var w1", "--warmup 2", "stdout"),
     "duration": Effect(RUN, "--duration 0.05", "models.0.stats.runs"),
     "device": Effect(RUN, "--device 1", "status"),
     "order": Effect(f"{STEP} --get-var w1", "--order 'train.om;train.om'", "stdout"),
@@ -156,9 +155,10 @@ RUNS: dict[str, Effect] = {
     "profile-by": Effect(f"{RUN} --profile", "--profile-by stream", "stdout"),
     "profile-out": Effect(RUN, "--profile-out p.json", "files"),
     "export-times": Effect(RUN, "--export-times t.json", "files"),
-    "dump": Effect(RUN, "--dump 'conv*'", "files"),
-    "mark": Effect(RUN, "--mark all", "files"),
-    "dump-inputs": Effect(f"{RUN} --dump conv1", "--dump-inputs", "files"),
+    "dump": Effect(f"{RUN} -o out/", "--dump 'conv*'", "files"),
+    "mark": Effect(f"{RUN} -o out/", "--mark all", "files"),
+    "dump-dir": Effect(f"{RUN} -o out/ --dump conv1", "--dump-dir there", "files"),
+    "dump-inputs": Effect(f"{RUN} --dump conv1 -o out/", "--dump-inputs", "files"),
 }
 
 # What one pair of commands cannot show, and the test that does.
@@ -170,6 +170,7 @@ ELSEWHERE = {
     ("compile", "keep-going"): "options/test_effects_of_options.py::test_every_model_is_tried_and_the_worst_counts",
     ("compile", "threads"): "options/test_effects_of_options.py::test_threads_limits_the_libraries_below_numpy",
     ("run", "mem-fill"): "options/test_effects_of_options.py::test_poisoned_memory_changes_no_result",
+    ("run", "warmup"): "runtime/test_run_repeats.py::test_warm_ups_are_not_measured_and_leave_no_trace",
     ("run", "threads"): "options/test_effects_of_options.py::test_threads_limits_the_libraries_below_numpy",
 }  # fmt: skip
 

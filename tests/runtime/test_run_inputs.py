@@ -143,3 +143,52 @@ def test_different_numbers_of_runs_are_refused(tmp_path: Path) -> None:
     np.savez(tmp_path / "r.npz", x=np.zeros((3, 2, 3), np.float32), y=np.zeros((2, 4), np.int32))
     with pytest.raises(GecliError, match="different numbers of runs"):
         requests_for([X, Y], [str(tmp_path / "r.npz")], InputOptions())
+
+
+S = tensor("s", dtype=DataType.INT64)
+
+
+@pytest.mark.parametrize("spec", ["s=16000", "s=i64=16000", "s=1xi64=16000", "s=0x3e80"])
+def test_a_scalar_is_given_in_any_of_these_forms(spec: str) -> None:
+    value = one([S], spec)["s"]
+    assert (value.shape, value.dtype, int(value)) == ((), np.int64, 16000)
+
+
+def test_large_integers_keep_every_digit() -> None:
+    assert int(one([S], f"s={2**62 + 1}")["s"]) == 2**62 + 1
+
+
+def test_plain_values_take_type_and_shape_of_the_input() -> None:
+    np.testing.assert_array_equal(one([X], "x=1,2,3,4,5,6")["x"], [[1, 2, 3], [4, 5, 6]])
+    np.testing.assert_array_equal(one([X], "x=-1.5e0")["x"], np.full((2, 3), -1.5, np.float32))
+
+
+@pytest.mark.parametrize(
+    ("spec", "why"),
+    [
+        ("s=1.5", "'1.5' is no int64"),
+        ("s=1,2", "takes 1 value; there are 2"),
+        ("s=q8=1", "'q8' is no data type"),
+        ("s=i64=x", "'x' is no int64"),
+        ("s=i8=300", "does not fit int8"),
+    ],
+)
+def test_a_value_that_cannot_be_lists_the_accepted_forms(spec: str, why: str) -> None:
+    with pytest.raises(GecliError) as caught:
+        one([S], spec)
+    assert why in caught.value.first.why
+    assert caught.value.first.do == "-i s=FILE.npy or -i s=1 or -i s=i64=1"
+
+
+def test_an_input_that_is_given_twice_is_refused(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        np.savez(tmp_path / f"{name}.npz", x=np.ones((2, 3), np.float32))
+    with pytest.raises(GecliError, match="input 'x' is given twice") as caught:
+        one([X, Y], f"{tmp_path}/a.npz", f"{tmp_path}/b.npz")
+    assert caught.value.first.why == f"by -i {tmp_path}/a.npz and by -i {tmp_path}/b.npz"
+
+
+def test_shape_and_a_file_of_another_shape_contradict(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.ones((2, 3), np.float32))
+    with pytest.raises(GecliError, match="has another shape than --shape says"):
+        one([tensor("x", -1, 3)], f"x={tmp_path}/x.npy", options=InputOptions(shapes={"x": (4, 3)}))

@@ -199,19 +199,9 @@ def open_subject(path: str, place: str | None = None) -> Subject:
     if _is_bundle(place):
         om = read_om(place)
         return Subject(path, place, om.kind, size, om, list(om.warnings))
-    raise _foreign(kind, path)
+    from gecli.report.inspect.foreign import not_an_om
 
-
-def _foreign(kind: object, path: str) -> InputError:
-    from gecli.loading.sniff import LOADABLE, FileKind, refusal
-
-    assert isinstance(kind, FileKind)
-    if kind in LOADABLE:
-        what = "an ONNX model" if kind is FileKind.ONNX else "a gecli JSON graph"
-        return InputError(
-            "G3001", f"{path}: this is {what}, not an OM file", kind="not-om", file=path, do=f"gecli compile {path}"
-        )
-    return refusal(kind, path)
+    raise not_an_om(kind, path)
 
 
 def _bare_model(path: str, size: int) -> ModelRecord:

@@ -1,0 +1,81 @@
+"""What a file is that was given in place of an OM: `gecli run` and `gecli inspect-om` say it alike."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from gecli.errors import InputError
+from gecli.loading.sniff import LOADABLE, FileKind, refusal, sniff
+
+_TOLD_BY_READER = (FileKind.OM, FileKind.SVP, FileKind.OM2, FileKind.GIT_LFS)
+MAX_NAMED = 4  # OMs of a directory that a message names
+
+
+def not_an_om(kind: FileKind, path: str, do: str = "") -> InputError:
+    """The error for a file of a kind that is no OM. `do` says what to do with a model that could be compiled."""
+    if kind in LOADABLE:
+        what = "an ONNX model" if kind is FileKind.ONNX else "a gecli JSON graph"
+        return InputError(
+            "G3001", f"{path}: this is {what}, not an OM file", kind="not-om", file=path,
+            why="it is the source of a compile", do=do or f"gecli compile {path}",
+        )  # fmt: skip
+    return refusal(kind, path)
+
+
+def instead_of_om(path: str) -> InputError | None:
+    """The error for a path given to `gecli run` that is no OM: what is there and which command helps.
+
+    None for an OM, damaged or not, and where the error of reading it says all there is to say.
+    """
+    if not os.path.exists(path):
+        return _missing(path)
+    try:
+        kind = sniff(path)
+    except InputError as error:
+        return error
+    stem = os.path.splitext(path)[0]
+    if kind is FileKind.DIRECTORY:
+        return _directory(path)
+    if kind in LOADABLE:
+        return not_an_om(kind, path, f"gecli compile {path} -o {stem}.om, then gecli run {stem}.om")
+    if kind not in _TOLD_BY_READER:
+        record = _record(path, stem)
+        if record is not None:
+            return record
+    return None if kind in _TOLD_BY_READER or kind is FileKind.UNKNOWN else refusal(kind, path)
+
+
+def _missing(path: str) -> InputError | None:
+    near = [each for each in (f"{path}.om", f"{os.path.splitext(path)[0]}.om") if os.path.isfile(each)]
+    if not near:
+        return None
+    why = "No such file or directory"
+    return InputError("E13001", f"cannot open {path}", why=why, file=path, do=f"gecli run {near[0]}")
+
+
+def _directory(path: str) -> InputError:
+    found = sorted(str(each) for each in Path(path).glob("*.om"))
+    shown = " ".join(found[:MAX_NAMED]) + (" ..." if len(found) > MAX_NAMED else "")
+    why = f"{len(found) or 'no'} .om file{'s are' if len(found) > 1 else ' is'} in it"
+    do = f"gecli run {shown}" if found else "give an .om file"
+    return InputError("E13006", f"{path} is a directory", why=why, file=path, do=do)
+
+
+def _record(path: str, stem: str) -> InputError | None:
+    """The error for a variable packet or a cache index."""
+    from gecli.report.inspect.subject import open_subject
+
+    try:
+        kind = open_subject(path).kind
+    except InputError:
+        return None
+    name = {"rdcpkt": "a variable packet", "idx": "a cache index", "model-def": "a bare ModelDef"}.get(kind)
+    if name is None:
+        return None
+    beside = f"gecli run {stem}.om --vars {path}"
+    return InputError(
+        "G3008", f"{path}: this is {name}, not an OM file", kind=kind, file=path,
+        why="it holds no compiled model" if kind != "model-def" else "it has no OM container around it",
+        do=beside if kind == "rdcpkt" else f"gecli inspect-om {path}",
+    )  # fmt: skip

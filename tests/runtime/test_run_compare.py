@@ -1,0 +1,72 @@
+"""`gecli run --compare` with another model: an OM, or the source."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.conftest import Gecli
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+DIGITS = REPOSITORY / "samples/digits/digits.onnx"
+TRAIN = REPOSITORY / "samples/train"
+
+
+@pytest.fixture
+def models(gecli: Gecli) -> None:
+    for name, more in (("digits", []), ("plain", ["--format-policy", "origin"])):
+        done = gecli("compile", str(DIGITS), "-o", f"{name}.om", "--input-shape", "image:2,1,8,8", *more)
+        assert done.returncode == 0, done.stderr
+    assert gecli("compile", str(DIGITS), "-o", "dynamic.om", "--input-shape", "image:-1,1,8,8").returncode == 0
+
+
+@pytest.mark.usefixtures("models")
+@pytest.mark.parametrize("golden", ["plain.om", "dynamic.om", str(DIGITS)])
+def test_outputs_are_compared_with_those_of_another_model(gecli: Gecli, golden: str, tmp_path: Path) -> None:
+    before = sorted(each.name for each in tmp_path.iterdir())
+    done = gecli("run", "digits.om", "--seed", "5", "--compare", golden)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1].startswith("equal    probabilities")
+    assert sorted(each.name for each in tmp_path.iterdir()) == before
+
+
+@pytest.mark.usefixtures("models")
+def test_a_dynamic_model_is_compared_at_the_shape_of_the_run(gecli: Gecli, tmp_path: Path) -> None:
+    np.savez(tmp_path / "runs.npz", image=np.random.default_rng(1).random((4, 3, 1, 8, 8)).astype(np.float32))
+    done = gecli("run", "dynamic.om", "-i", "runs.npz", "--compare", str(DIGITS))
+    assert done.returncode == 0, done.stderr
+    assert "0 of 120 outside" in done.stdout
+
+
+def test_another_om_begins_with_the_same_variables(gecli: Gecli) -> None:
+    assert gecli("compile", str(TRAIN / "conv_train.json"), "-o", "a.om", "--train").returncode == 0
+    assert gecli("run", "a.om", "-i", str(TRAIN / "batches.npz"), "--save-vars", "v.npz").returncode == 0
+    done = gecli("run", "a.om", "-i", str(TRAIN / "batches.npz"), "--load-vars", "v.npz", "--compare", "a.om", "-q")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    told = gecli("run", "a.om", "--compare", str(TRAIN / "conv_train.json"))
+    assert told.returncode == 2
+    assert "do:  compile it and compare with its OM" in told.stderr
+
+
+@pytest.mark.usefixtures("models")
+def test_outputs_compared_by_position_are_said_to_be(gecli: Gecli, tmp_path: Path) -> None:
+    assert gecli("run", "digits.om", "-o", "o.npz").returncode == 0
+    with np.load(tmp_path / "o.npz") as saved:
+        np.savez(tmp_path / "renamed.npz", p=saved["probabilities"])
+    done = gecli("run", "digits.om", "--compare", "renamed.npz")
+    assert done.returncode == 0
+    assert "compared by position: probabilities with p" in done.stderr
+    assert "by position" not in gecli("run", "digits.om", "--compare", "o.npz").stderr
+
+
+@pytest.mark.usefixtures("models")
+def test_models_that_do_not_fit_each_other_are_refused(gecli: Gecli) -> None:
+    assert gecli("compile", str(TRAIN / "conv_eval.json"), "-o", "eval.om").returncode == 0
+    done = gecli("run", "digits.om", "--compare", "eval.om", "--init", "zero")
+    assert done.returncode == 2
+    assert "eval.om has inputs that the model lacks: x, labels" in done.stderr
+    done = gecli("run", "digits.om", "plain.om", "--compare", "dynamic.om")
+    assert done.returncode == 2
+    assert "takes one OM" in done.stderr
