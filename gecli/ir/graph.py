@@ -281,7 +281,7 @@ class Graph:
         ports = list(ports)
         node = self.net_output
         if node is None:
-            node = self.create(NET_OUTPUT, NET_OUTPUT_NAME)
+            node = self.create(NET_OUTPUT, self.unique_name(NET_OUTPUT_NAME))
         for slot in range(len(node.inputs)):
             self.disconnect(node, slot)
         node.inputs.clear()

@@ -13,6 +13,7 @@ from gecli.ir.attributes import CONST_TYPES, VALUE
 from gecli.ir.dtype import DataType
 from gecli.ir.op_desc import OpDesc, Port
 from gecli.ir.tensor_desc import UNKNOWN_RANK, TensorDesc
+from gecli.ops.inference import RULE_FAULTS, check_inputs
 from gecli.ops.operator import OperatorType, instance
 from gecli.ops.registry import find
 
@@ -108,8 +109,9 @@ class Inference:
         while descs and descs[-1] is None:
             descs.pop()
         try:
+            check_inputs(kind.inputs, descs)
             found = instance(kind, node).infer(*descs)
-        except (GecliError, ValueError, TypeError, IndexError, OverflowError) as err:
+        except (GecliError, *RULE_FAULTS) as err:
             self.failed[node] = str(err)
             return None
         if type(found) is TensorDesc:

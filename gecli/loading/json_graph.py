@@ -23,6 +23,7 @@ from gecli.ops.operator import OperatorType, convert_attribute
 from gecli.ops.registry import find
 
 VERSION = 1
+MAX_PORTS = 1 << 16  # of a node
 VALUE_TYPES = ("Const", "Constant", "ConstantOp")
 NODE_KEYS = frozenset(
     ("id", "type", "inputs", "outputs", "attrs", "value", "subgraphs", "engine", "comment")
@@ -310,8 +311,10 @@ class GraphReader:
         wanted: dict[str, int] = {}
         for link in self.links:
             if not link.control:
+                self._check_index(f"{link.pointer}/src_out", link.src_out)
                 wanted[link.source] = max(wanted.get(link.source, 0), link.src_out + 1)
-        for _, name, index in self._named_outputs():
+        for pointer, name, index in self._named_outputs():
+            self._check_index(pointer, index)
             wanted[name] = max(wanted.get(name, 0), index + 1)
         for _, node in self.read:
             if node in self.declared or node.type == NET_OUTPUT:
@@ -320,6 +323,10 @@ class GraphReader:
             count = 0 if kind is None else sum(not port.variadic for port in kind.outputs)
             for _ in range(max(count, wanted.get(node.name, 0))):
                 node.add_output(TensorDesc(DataType.UNDEFINED, UNKNOWN_RANK))
+
+    def _check_index(self, pointer: str, index: int) -> None:
+        if index > MAX_PORTS:
+            raise self.source.fault(pointer, f"output {index} is out of range", f"the limit is {MAX_PORTS}")
 
     def _connect(self, link: _Link) -> None:
         node = self.graph.node(link.target)
@@ -333,8 +340,10 @@ class GraphReader:
         slot = link.dst_in
         if slot is None:
             slot = next((k for k, port in enumerate(node.inputs) if port is None), len(node.inputs))
-        elif slot > 1 << 16:
-            raise self.source.fault(f"{link.pointer}/dst_in", f"input {slot} is out of range", "the limit is 65536")
+        elif slot > MAX_PORTS:
+            raise self.source.fault(
+                f"{link.pointer}/dst_in", f"input {slot} is out of range", f"the limit is {MAX_PORTS}"
+            )
         elif slot < len(node.inputs) and node.inputs[slot] is not None:
             raise self.source.fault(
                 f"{link.pointer}/dst_in", f"input {slot} of {link.target!r} is fed twice", f"by {node.inputs[slot]}"
@@ -449,7 +458,7 @@ def _bare(desc: TensorDesc) -> TensorDesc:
 
 
 def warn_unknown(source: Source, members: dict[str, Json], known: frozenset[str], pointer: str, what: str) -> None:
-    for name in members.keys() - known:
+    for name in sorted(members.keys() - known):
         close = get_close_matches(name, sorted(known), 1, 0.7)
         source.warn(
             pointer + pointer_to(name),

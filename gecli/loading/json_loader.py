@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterable
 from difflib import get_close_matches
 
@@ -40,7 +41,10 @@ def load_json(
     if data is None:
         source.files[path] = None
     document = parse_document(path, data)
-    graph, binding = read_document(source, document, shapes, options)
+    try:
+        graph, binding = read_document(source, document, shapes, options)
+    except RecursionError as err:
+        raise _too_deep(path) from err
     return LoadedModel(
         graph,
         "json",
@@ -49,6 +53,7 @@ def load_json(
         tuple(binding.rows),
         (*source.warnings, *binding.warnings),
         producer="gecli",
+        unmatched=tuple(binding.unmatched),
     )
 
 
@@ -58,15 +63,19 @@ def parse_document(path: str, data: bytes | None = None) -> Json:
         if data is None:
             with open(path, "rb") as stream:
                 data = stream.read()
-        return json.loads(data.decode("utf-8-sig"))
+        document = json.loads(data.decode("utf-8-sig"))
+        _refuse_half_characters(path, data, document)
+        return document
     except OSError as err:
-        raise InputError("E13001", "the graph cannot be opened", where=path, why=err.strerror or "", file=path) from err
+        raise InputError(
+            "E13001", f"cannot open {path}", why=err.strerror or "", file=path, do="check the path and its permissions"
+        ) from err
     except UnicodeDecodeError as err:
         raise InputError(
             "E13005", "the graph is not UTF-8 text", where=path, why=str(err), file=path, offset=err.start
         ) from err
     except RecursionError as err:
-        raise InputError("E13005", "the JSON is nested too deeply", where=path, file=path) from err
+        raise _too_deep(path) from err
     except json.JSONDecodeError as err:
         raise InputError(
             "E13005",
@@ -76,6 +85,44 @@ def parse_document(path: str, data: bytes | None = None) -> Json:
             do="correct the text at that place",
             file=path,
             offset=err.pos,
+        ) from err
+    except ValueError as err:  # Python's limit of digits
+        raise InputError(
+            "E13005",
+            "the graph holds a number that is too long",
+            where=path,
+            why=str(err).partition(":")[0],
+            do="correct the number",
+            file=path,
+        ) from err
+
+
+def _too_deep(path: str) -> InputError:
+    return InputError(
+        "E13005",
+        "the JSON is nested too deeply",
+        where=path,
+        why="objects and lists lie inside each other more than some hundred times",
+        do="correct the document",
+        file=path,
+    )
+
+
+def _refuse_half_characters(path: str, data: bytes, document: Json) -> None:
+    """JSON can write one half of a surrogate pair, which no other text can."""
+    if not re.search(rb"\\u[dD][89a-fA-F]", data):
+        return
+    try:
+        json.dumps(document, ensure_ascii=False).encode("utf-8")
+    except UnicodeEncodeError as err:
+        half = f"\\u{ord(err.object[err.start]):04x}"
+        raise InputError(
+            "E13005",
+            "a string of the graph is no Unicode text",
+            where=path,
+            why=f"{half} is one half of a surrogate pair",
+            do=f"remove {half}, or write the character itself",
+            file=path,
         ) from err
 
 

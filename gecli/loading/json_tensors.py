@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     Array = NDArray[Any]
 
 TENSOR_SOURCES = ("data", "base64", "file", "fill", "random")
+MAX_ELEMENTS = 1 << 36  # more than any device holds
 _FORMAT_KEYS = ("format", "origin_format", "origin_shape", "origin_dtype", "c0")
 
 
@@ -73,6 +74,9 @@ def _need_dtype(source: Source, pointer: str, dtype: DataType | None) -> DataTyp
 def _need_shape(source: Source, pointer: str, shape: Shape | None) -> Shape:
     if shape is None:
         raise source.fault(pointer, "the tensor has no shape", do='add "shape": [...]')
+    if math.prod(shape) > MAX_ELEMENTS:
+        why = f"{math.prod(shape)} elements, the limit is {MAX_ELEMENTS}"
+        raise source.fault(pointer, "the tensor is too large", why, code="G1004")
     return shape
 
 
@@ -192,6 +196,8 @@ def resolve_path(source: Source, name: str, pointer: str) -> str:
     if not source.base_dir:
         why = "the graph comes from no file, so there is no directory to look in"
         raise source.fault(pointer, f"the file {name!r} cannot be found", why, "--base-dir DIR", "G1003")
+    if "\0" in name:
+        raise source.fault(pointer, f"the file name {name!r} is not valid", "it holds a NUL character", code="G1003")
     path = os.path.normpath(os.path.join(source.base_dir, name))
     inside = os.path.realpath(path).startswith(os.path.join(os.path.realpath(source.base_dir), ""))
     if not source.allow_outside and (os.path.isabs(name) or not inside):

@@ -11,6 +11,7 @@ from gecli.errors import Diagnostic, InputError
 from gecli.ir.dtype import DataType
 from gecli.ir.format import Format
 from gecli.ir.tensor_desc import UNKNOWN_RANK, Range, Shape, TensorDesc
+from gecli.ops.inference import MAX_RANK
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -76,8 +77,8 @@ class Source:
         return value
 
     def integer(self, value: Json, pointer: str, what: str, low: int = 0) -> int:
-        if isinstance(value, bool) or not isinstance(value, int) or value < low:
-            raise self.fault(pointer, f"{what} must be an integer of {low} or more", f"found {value!r}")
+        if isinstance(value, bool) or not isinstance(value, int) or not low <= value < 1 << 63:
+            raise self.fault(pointer, f"{what} must be an integer of {low} or more, in 64 bits", f"found {value!r:.80}")
         return value
 
 
@@ -152,6 +153,8 @@ def read_shape(source: Source, value: Json, pointer: str, symbols: list[str | No
     if value is None:
         return UNKNOWN_RANK
     dims: list[int] = []
+    if isinstance(value, list) and len(value) > MAX_RANK:
+        raise source.fault(pointer, "a shape has too many dims", f"{len(value)} dims, the limit is {MAX_RANK}")
     for index, dim in enumerate(source.list(value, pointer, "a shape")):
         name = dim if isinstance(dim, str) and dim else None
         if symbols is not None:

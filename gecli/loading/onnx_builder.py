@@ -22,6 +22,7 @@ from gecli.loading.onnx_nodes import (
     opsets_of,
     ordered,
 )
+from gecli.ops.inference import RULE_FAULTS
 from gecli.ops.onnx_import import Importer, OnnxNode
 from gecli.ops.operator import From, OperatorType, convert_attribute
 from gecli.ops.registry import operator_of
@@ -58,12 +59,24 @@ class GraphBuilder:
         """Initializers as Const nodes `<tensor>_Initializer_<rank>`, in byte-wise order of their names."""
         for rank, tensor in enumerate(sorted(tensors, key=lambda tensor: tensor.name.encode())):
             weight = self.model.weight(tensor, f"initializer {tensor.name!r}")
-            self.scope[tensor.name] = self._add_const(f"{tensor.name}_Initializer_{rank}", weight)
+            self._refuse_second(tensor.name, "initializer")
+            name = self.graph.unique_name(f"{tensor.name}_Initializer_{rank}")
+            self.scope[tensor.name] = self._add_const(name, weight)
 
     def add_input(self, name: str, desc: TensorDesc, index: int) -> Port:
+        self._refuse_second(name, "input")
         node = self.graph.add(OpDesc(name, "Data", attrs={DATA_INDEX: index}, output_descs=[desc]))
         self.scope[name] = node.out()
         return node.out()
+
+    def _refuse_second(self, name: str, what: str) -> None:
+        if name in self.scope:
+            raise self.model.fault(
+                "E13005",
+                f"tensor {name!r} is made twice",
+                f"graph {self.graph.name!r} has two inputs or initializers of this name; the second is an {what}",
+                "export the model again; tensor names must be unique",
+            )
 
     def add_nodes(self, graph: Message, opsets: dict[str, int]) -> None:
         """All nodes of an ONNX graph. Raises InputError."""
@@ -159,6 +172,14 @@ class GraphBuilder:
             found.function(node, self)
             self._commit(node)
             return self._results
+        except (*RULE_FAULTS, AttributeError) as err:
+            raise self.model.fault(
+                "E13014",
+                f"{node.op} node {node.name!r} cannot be imported",
+                f"an attribute or input does not have the form that the operator asks for ({err})",
+                "correct the attributes of the node",
+                node.name,
+            ) from err
         finally:
             self._pending, self._results, self._current, self._captured = outer
 

@@ -9,12 +9,13 @@ from contextlib import contextmanager
 from typing import Any
 
 from gecli.ir.dtype import DataType
-from gecli.ir.graph import Graph
+from gecli.ir.graph import Graph, GraphError
 from gecli.ir.tensor_desc import UNKNOWN_RANK, TensorDesc
 from gecli.loading.inference import Inference
 from gecli.loading.input_shapes import InputShapes
 from gecli.loading.loaded_model import LoadedModel, LoadOptions
 from gecli.loading.onnx_builder import GraphBuilder, Scope, build_body
+from gecli.loading.onnx_functions import check_functions
 from gecli.loading.onnx_nodes import Message, OnnxModel, check_supported
 from gecli.loading.shape_binding import Binding, ModelInput, bind_input_shapes
 from gecli.wire.onnx import parse_onnx, parse_onnx_file
@@ -38,10 +39,16 @@ def load_onnx(
         base_dir = base_dir or os.path.dirname(path) or "."
     model = OnnxModel(message, path, options, base_dir, from_file=data is None)
     _check_outline(model)
+    check_functions(model)
     if not options.allow_unsupported:
         check_supported(model)
     with collector_paused():
-        graph, binding, tensors = _build(model, shapes or InputShapes())
+        try:
+            graph, binding, tensors = _build(model, shapes or InputShapes())
+        except GraphError as err:  # a made name that the model uses too
+            raise model.fault(
+                "E13009", "two nodes of the model get one name", str(err), "give the node another name"
+            ) from err
     return LoadedModel(
         graph,
         "onnx",
@@ -51,6 +58,7 @@ def load_onnx(
         (*model.warnings, *binding.warnings),
         producer=f"{message.producer_name} {message.producer_version}".strip(),
         tensors=tensors,
+        unmatched=tuple(binding.unmatched),
     )
 
 
@@ -84,7 +92,12 @@ def _check_outline(model: OnnxModel) -> None:
     for name, what in (("sparse_initializer", "sparse initializers"), ("training_info", "training information")):
         holder = graph if name == "sparse_initializer" else message
         if len(getattr(holder, name)):
-            raise model.fault("E13005", f"the ONNX model has {what}, which gecli does not import")
+            raise model.fault(
+                "E13005",
+                f"the ONNX model has {what}, which gecli does not import",
+                f"{len(getattr(holder, name))} of them",
+                "export the model without them",
+            )
 
 
 def _build(model: OnnxModel, shapes: InputShapes) -> tuple[Graph, Binding, Scope]:
@@ -110,14 +123,25 @@ def _model_input(model: OnnxModel, value: Message) -> ModelInput:
     kind = value.type.WhichOneof("value")
     if kind != "tensor_type":
         what = str(kind or "unknown type").removesuffix("_type")
-        raise model.fault("E13014", f"input {value.name!r} is a {what}, not a tensor", do="export with tensor inputs")
+        raise model.fault(
+            "E13014",
+            f"input {value.name!r} is not a tensor",
+            f"its type is {what}",
+            "export the model with tensor inputs",
+        )
     tensor = value.type.tensor_type
     dtype = DataType.from_onnx(tensor.elem_type)
     if dtype is None:
-        raise model.fault("E13014", f"input {value.name!r} has ONNX data type {tensor.elem_type}, which GE lacks")
+        raise model.fault(
+            "E13014",
+            f"input {value.name!r} has a data type that GE lacks",
+            f"ONNX data type {tensor.elem_type}",
+            "export the model with another data type",
+        )
     if not tensor.HasField("shape"):
         return ModelInput(value.name, TensorDesc(dtype, UNKNOWN_RANK))
     dims = list(tensor.shape.dim)
+    model.check_rank(f"input {value.name!r}", len(dims))
     shape = tuple(_dim(dim) for dim in dims)
     symbols = tuple(dim.dim_param or None if size < 0 else None for dim, size in zip(dims, shape))
     return ModelInput(value.name, TensorDesc(dtype, shape), symbols)

@@ -10,6 +10,7 @@ from typing import Any
 from gecli.errors import Diagnostic, InputError
 from gecli.ir.weight import FileSlice, Weight
 from gecli.loading.loaded_model import LoadOptions
+from gecli.ops.inference import MAX_RANK
 from gecli.ops.onnx_import import Importer
 from gecli.ops.operator import From, OperatorType
 from gecli.ops.registry import find_onnx
@@ -61,9 +62,16 @@ class OnnxModel:
             problems=self.warnings,
             where=where,
         )
+        self.check_rank(where, len(weight.desc.shape))
         if isinstance(weight.source, FileSlice):
             self.files[weight.source.path] = None
         return weight
+
+    def check_rank(self, what: str, rank: int) -> None:
+        if rank > MAX_RANK:
+            raise self.fault(
+                "E13014", f"{what} has too many dims", f"{rank} dims, the limit is {MAX_RANK}", "reshape it"
+            )
 
     def fault(self, code: str, message: str, why: str = "", do: str = "", node: str | None = None) -> InputError:
         return InputError(code, message, where=self.path, why=why, do=do, file=self.path, node=node)
@@ -139,7 +147,7 @@ def graphs_of(node: Message) -> Iterator[tuple[str, Message]]:
 
 
 def all_nodes(graph: Message) -> Iterator[Message]:
-    """The nodes of a graph and of the graphs inside them, in file order."""
+    """The nodes of a graph or function and of the graphs inside them, in file order."""
     for node in graph.node:
         yield node
         if node.attribute:
@@ -354,7 +362,7 @@ def _collect(
             found.setdefault((domain, op, opsets.get(domain, 1)), []).append(node.name)
         elif (domain, op) not in entered:
             entered.add((domain, op))
-            _collect(model, function.node, opsets_of(function.opset_import) or opsets, found, entered)
+            _collect(model, all_nodes(function), opsets_of(function.opset_import) or opsets, found, entered)
 
 
 def _unsupported(model: OnnxModel, key: tuple[str, str, int], names: list[str]) -> Diagnostic:

@@ -229,6 +229,9 @@ class Eye:
         return np.broadcast_to(one, (*self.batch_shape, *one.shape)).copy()
 
 
+MAX_CONSTANT = 1 << 24  # elements of a matrix that becomes a constant of the model
+
+
 @importer("EyeLike")
 def eye_like(node: OnnxNode, build: Builder) -> None:
     x = node.input(0)
@@ -238,7 +241,7 @@ def eye_like(node: OnnxNode, build: Builder) -> None:
     if kind is None:
         raise node.fault(f"dtype {dtype} is not a GE data type")
     k = int(node.attr("k", 0))
-    if desc is not None and desc.is_static and len(desc.shape) == 2:
+    if desc is not None and desc.is_static and len(desc.shape) == 2 and desc.elements <= MAX_CONSTANT:
         build.output(0, build.const(np.eye(desc.shape[0], desc.shape[1], k, dtype=kind.numpy), "value"))
         return
     # The diagonal is what two triangles have in common.

@@ -3,14 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gecli.ir.dtype import DataType
 from gecli.ir.tensor_desc import UNKNOWN_DIM, UNKNOWN_RANK, Shape, TensorDesc
 
+if TYPE_CHECKING:
+    from gecli.ops.operator import Port
+
+# What a rule or an importer raises for attributes and inputs that make no sense: a stride of 0, an axis that is not
+# there, a list where a number belongs.
+RULE_FAULTS = (ValueError, TypeError, LookupError, ArithmeticError)
+MAX_RANK = 64  # numpy's limit
+
 
 class InferenceError(ValueError):
     """The inputs of a node do not fit together; the pass adds node and shapes."""
+
+
+def check_rank(descs: Sequence[TensorDesc]) -> None:
+    """Raises InferenceError for a tensor of more dims than arrays can have."""
+    for desc in descs:
+        if len(desc.shape) > MAX_RANK:
+            raise InferenceError(f"a tensor of {len(desc.shape)} dims is made; the limit is {MAX_RANK}")
+
+
+def check_inputs(ports: Sequence[Port], descs: Sequence[TensorDesc | None]) -> None:
+    """Raises InferenceError for an input that the type needs and the node lacks."""
+    for slot, port in enumerate(ports):
+        if not port.optional and not port.variadic and (slot >= len(descs) or descs[slot] is None):
+            raise InferenceError(f"input {slot} ({port.name}) is missing")
 
 
 def same_as_input(self: Any, x: TensorDesc, *rest: TensorDesc | None) -> TensorDesc:

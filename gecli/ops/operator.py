@@ -184,7 +184,10 @@ def instance(kind: OperatorType, node: OpDesc) -> Any:
 def convert_attribute(annotation: str, value: Any) -> Any:
     """An attribute value in the type its field declares. Raises TypeError or ValueError."""
     converter = _CONVERTERS.get(annotation)
-    return value if converter is None else converter(value)
+    try:
+        return value if converter is None else converter(value)
+    except OverflowError as err:  # an integer that no float holds
+        raise ValueError(str(err)) from err
 
 
 def _to_format(value: Any) -> Format:
@@ -200,7 +203,7 @@ def _to_dtype(value: Any) -> DataType:
 
 
 def _to_int(value: Any) -> int:
-    if isinstance(value, (str, bytes)) or not isinstance(value, (int, float)) or int(value) != value:
+    if isinstance(value, (str, bytes)) or not isinstance(value, (int, float)) or value % 1:
         raise TypeError(f"{value!r} is not an integer")
     return int(value)
 

@@ -10,7 +10,7 @@ import numpy as np
 from gecli.ir.dtype import DataType
 from gecli.ir.format import Format
 from gecli.ir.tensor_desc import UNKNOWN_DIM, UNKNOWN_RANK, TensorDesc
-from gecli.ops.inference import InferenceError, normalise_axis
+from gecli.ops.inference import MAX_RANK, InferenceError, normalise_axis
 from gecli.ops.numeric import Array, Step
 from gecli.ops.onnx_import import Builder, OnnxNode, importer
 from gecli.ops.operator import From, operator, value_of
@@ -38,7 +38,9 @@ def shaped(x: TensorDesc, shape: Sequence[int]) -> TensorDesc:
 
 
 def unknown(x: TensorDesc, rank: int | None) -> TensorDesc:
-    """x's dtype with unknown dims."""
+    """x's dtype with unknown dims. Raises InferenceError for more of them than arrays can have."""
+    if rank is not None and rank > MAX_RANK:
+        raise InferenceError(f"a tensor of {rank} dims is made; the limit is {MAX_RANK}")
     return shaped(x, UNKNOWN_RANK if rank is None else (UNKNOWN_DIM,) * rank)
 
 

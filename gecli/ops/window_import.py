@@ -41,26 +41,43 @@ def read_window(node: OnnxNode, build: Builder, filter: Port | None = None) -> W
 
     `auto_pad` becomes explicit pads where the input size is known.
     """
-    kernel = node.attr("kernel_shape")
-    if kernel is None:
-        desc = None if filter is None else build.desc(filter)
-        if desc is None or desc.logical_shape == UNKNOWN_RANK:
-            raise node.fault("kernel_shape is missing and the shape of the filter is unknown")
-        kernel = desc.logical_shape[2:]
-    kernel = tuple(kernel)
-    ones = (1,) * len(kernel)
-    strides = tuple(node.attr("strides", ones))
-    dilations = tuple(node.attr("dilations", ones))
-    pads = interleaved(node.attr("pads", (0, 0) * len(kernel)))
+    desc = None if filter is None else build.desc(filter)
+    filter_size = None if desc is None or desc.logical_shape == UNKNOWN_RANK else desc.logical_shape[2:]
+    if node.attr("kernel_shape") is not None:
+        kernel = _numbers(node, "kernel_shape", None)
+        if filter_size is not None and len(kernel) != len(filter_size):
+            raise node.fault(f"kernel_shape is {list(kernel)}, but the filter has the size {list(filter_size)}")
+    elif filter_size is not None:
+        kernel = filter_size
+    else:
+        raise node.fault("kernel_shape is missing and the shape of the filter is unknown")
+    if not kernel:
+        raise node.fault("the window has no axes", "give the filter at least 3 dims")
+    axes = len(kernel)
+    strides = _numbers(node, "strides", axes)
+    dilations = _numbers(node, "dilations", axes)
+    pads = interleaved(_numbers(node, "pads", 2 * axes, default=0, low=None))
     auto_pad = node.attr("auto_pad", "NOTSET")
     auto_pad = auto_pad.decode() if isinstance(auto_pad, bytes) else auto_pad
     if auto_pad in ("SAME_UPPER", "SAME_LOWER"):
-        size = input_size(build, node.input(0), len(kernel))
+        size = input_size(build, node.input(0), axes)
         if size is not None and min(kernel) >= 0:
             pads, auto_pad = flat(same_pads(size, kernel, strides, dilations, auto_pad == "SAME_LOWER")), "NOTSET"
     elif auto_pad == "VALID":
         pads, auto_pad = (0, 0) * len(kernel), "NOTSET"
     return Window(kernel, strides, dilations, pads, auto_pad)
+
+
+def _numbers(node: OnnxNode, name: str, count: int | None, default: int = 1, low: int | None = 1) -> tuple[int, ...]:
+    """A list attribute of `count` integers, none below `low`. Raises InputError."""
+    values = node.attr(name, ()) or (default,) * (count or 0)
+    if not isinstance(values, tuple) or not all(type(value) is int for value in values):
+        raise node.fault(f"{name} must be a list of integers")
+    if count is not None and len(values) != count:
+        raise node.fault(f"{name} has {len(values)} values, {count} are needed: {list(values)}")
+    if low is not None and min(values, default=low) < low:
+        raise node.fault(f"{name} must be {low} or more: {list(values)}")
+    return values
 
 
 def input_size(build: Builder, x: Port, axes: int) -> tuple[int, ...] | None:

@@ -28,6 +28,8 @@ class Geometry(NamedTuple):
 
     def output(self, size: Sequence[int], ceil_mode: bool = False) -> tuple[int, ...]:
         """Output size for an input of `size`; -1 stays unknown. Raises InferenceError when no window fits."""
+        if min(*self.strides, *self.dilations, 1) < 1:
+            raise InferenceError(f"strides {list(self.strides)} and dilations {list(self.dilations)} must be positive")
         result = []
         for axis, (dim, span) in enumerate(zip(size, self.extent)):
             if dim < 0 or span < 0:

@@ -7,16 +7,27 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from gecli.compiler.result import CacheUse, CompileReport, ModelResult
-from gecli.errors import Diagnostic
+from gecli.errors import Diagnostic, printable
 from gecli.report.sizes import dtype_text, shape_text, size_text, time_text
 from gecli.version import __version__
 
 SHOWN_VARIABLES = 3  # format changes named on the summary line; the JSON report has all of them
+# Figures of the feature-map plan, which a dynamic model has at run time only.
+PLANNED = ("feature_bytes", "lower_bound_bytes", "no_reuse_bytes", "reusable_bytes", "zero_copy_bytes")
 SCHEMA = "gecli.compile/1"
 
 
 def summary_lines(result: ModelResult) -> list[str]:
     """The block a person reads after one model."""
+    return [one_line(line) for line in _summary(result)]
+
+
+def one_line(text: str) -> str:
+    """Names out of models cannot begin lines of their own or steer a terminal."""
+    return printable(text, len(text)).replace("\n", "\\n")
+
+
+def _summary(result: ModelResult) -> list[str]:
     if result.up_to_date:
         return [f"up to date  {result.source} -> {result.output.path}"]
     lines = [
@@ -96,6 +107,10 @@ def _cache_line(cache: CacheUse) -> str:
 
 def plain_lines(result: ModelResult) -> list[str]:
     """The same facts as `key=value` records, one a line, sizes in bytes."""
+    return [one_line(line) for line in _records(result)]
+
+
+def _records(result: ModelResult) -> list[str]:
     if result.up_to_date:
         return [f"source={result.source}", f"output={result.output.path}", "state=up to date"]
     memory = result.memory
@@ -115,7 +130,8 @@ def plain_lines(result: ModelResult) -> list[str]:
         f"{shape_text(row['shape'])} address={row['logical_address']:#x} size={row['size_bytes']}"
         for row in result.variables
     ]
-    lines += [f"{key}={memory[key]}" for key in sorted(memory) if key != "order"]
+    left_out = ("order", *(PLANNED if result.is_dynamic else ()))
+    lines += [f"{key}={memory[key]}" for key in sorted(memory) if key not in left_out]
     lines.append(f"dynamic={'yes' if result.is_dynamic else 'no'}")
     cache = result.cache
     if cache.state != "off":
@@ -161,7 +177,7 @@ def _model_json(result: ModelResult, with_times: bool, explained: Sequence[str] 
         if result.rdcpkt is None
         else {"path": result.rdcpkt.path, "size": result.rdcpkt.size_bytes, "sha256": result.rdcpkt.sha256 or None},
         "variables": result.variables,
-        "memory": result.memory,
+        "memory": _memory_json(result),
         "dynamic": result.is_dynamic,
         "nodes": result.node_count,
         "compile_count": result.compile_count,
@@ -188,6 +204,11 @@ def _model_json(result: ModelResult, with_times: bool, explained: Sequence[str] 
     if with_times:
         document["ms"] = round(result.elapsed_ms, 3)
     return document
+
+
+def _memory_json(result: ModelResult) -> dict[str, Any]:
+    unknown = dict.fromkeys(PLANNED if result.is_dynamic and result.memory else ())
+    return {**result.memory, **unknown}
 
 
 def _stages_json(result: ModelResult, with_times: bool) -> list[dict[str, Any]]:
