@@ -6,6 +6,7 @@ real run does.
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from collections.abc import Iterator
@@ -106,7 +107,7 @@ def collect(
 ) -> Outcome:
     """Do what was selected, entries under the lock of their key; stop at a key's end when `limit_s` has passed.
 
-    Raises OSError when a file cannot be removed.
+    Raises OSError when a file cannot be removed or a key not be locked.
     """
     end = None if limit_s is None else time.monotonic() + limit_s
     outcome = Outcome(busy=[] if wait_s > 0 else sorted(found.busy_keys))
@@ -123,8 +124,10 @@ def collect(
         try:
             with KeyLock(found.directory, key, timeout_s=wait_s, shared=shared):
                 _collect_key(found.directory, key, own, outcome, file_mode(shared))
-        except (LockTimeout, LockUnavailable):
+        except LockTimeout:
             outcome.busy.append(key)
+        except LockUnavailable as error:
+            raise OSError(errno.ENOLCK, str(error), lock_path(found.directory, key)) from error
     order = {id(action): position for position, action in enumerate(actions)}
     outcome.done.sort(key=lambda action: order[id(action)])
     return outcome

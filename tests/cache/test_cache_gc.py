@@ -10,7 +10,7 @@ import pytest
 
 from gecli.cache.cache_conf import CacheConf
 from gecli.cache.gc import Action, GcPolicy, collect, collect_sometimes, select
-from gecli.cache.lock import KeyLock
+from gecli.cache.lock import KeyLock, LockUnavailable
 from gecli.cache.store import Written
 from gecli.cache.survey import survey
 
@@ -218,3 +218,13 @@ def test_a_model_that_no_index_names_stays_until_its_state_is_named(
     assert all(path.exists() for path in mine)
     run(tmp_path, GcPolicy(states=frozenset({"legacy", "shadowed"})))
     assert not any(path.exists() for path in mine)
+
+
+def test_a_key_that_cannot_be_locked_is_an_error_and_not_busy(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(lock: KeyLock) -> None:
+        raise LockUnavailable("Read-only file system")
+
+    monkeypatch.setattr(KeyLock, "__enter__", refuse)
+    found = survey(str(cache))
+    with pytest.raises(OSError, match="Read-only file system"):
+        collect(found, select(found, GcPolicy(everything=True), NOW))
