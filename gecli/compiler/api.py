@@ -22,7 +22,7 @@ from gecli.compiler.cmdline import recorded_cmdline
 from gecli.compiler.direct_hit import deliver_direct, direct_hits
 from gecli.compiler.failures import combined
 from gecli.compiler.job import STDIO, Job, jobs_of
-from gecli.compiler.job_checks import check_paths, check_results
+from gecli.compiler.job_checks import check_paths, check_results, directory_note
 from gecli.compiler.model_image import ImageFacts, model_image
 from gecli.compiler.model_loading import load_all
 from gecli.compiler.output_hash import HashingStream
@@ -76,11 +76,13 @@ def compile_models(
     """
     jobs = jobs_of(models, options.text("output"))
     check_paths(jobs, options)
+    note = directory_note(models, options.text("output") or "")
     report = CompileReport([], platform_setting(options).soc)
     setup = cache_setup(options, jobs)
     with locked_session_files(options):
         if not options.flag("no-session") or len(jobs) == 1:
             report.models = _compile_session(jobs, options, progress, setup, notify)
+            report.models[0].notes += [note] if note else []
             return report
         if options.texts("input_shape") or options.texts("dim"):
             _check_names(jobs, options)
@@ -93,6 +95,7 @@ def compile_models(
                 report.failures.append(error)
     if not report.models:
         raise combined(report.failures)
+    report.models[0].notes += [note] if note else []
     return report
 
 

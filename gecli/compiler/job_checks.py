@@ -11,7 +11,7 @@ from difflib import get_close_matches
 from gecli.compiler.failures import refuse
 from gecli.compiler.job import STDIO, Job
 from gecli.compiler.result import ModelResult
-from gecli.errors import Diagnostic, GecliError, InvalidOption
+from gecli.errors import Diagnostic, GecliError, InvalidOption, OutputError
 from gecli.options.values import Options
 
 # What atc accepts in a real path (GE: base/common/util.cc).
@@ -19,9 +19,14 @@ _ATC_PATH = re.compile(r"[A-Za-z0-9./_\-\u4e00-\u9fa5]+")
 
 
 def check_paths(jobs: Sequence[Job], options: Options) -> None:
-    """Raises InvalidOption for an OM on a terminal, and with --strict-paths for paths that atc refuses."""
+    """Raises InvalidOption for an OM on a terminal, and with --strict-paths for paths that atc refuses.
+
+    Raises OutputError for a file where a directory is needed.
+    """
     if any(job.om_path == STDIO for job in jobs):
         _check_stdout(options)
+    else:
+        _check_directories(jobs)
     if not options.flag("strict-paths"):
         return
     found = []
@@ -43,6 +48,40 @@ def check_paths(jobs: Sequence[Job], options: Options) -> None:
             )
     if found:
         raise GecliError.of(found)
+
+
+def _check_directories(jobs: Sequence[Job]) -> None:
+    """Directories are made where they are missing, but a file in their place stays."""
+    for job in jobs:
+        above = os.path.dirname(job.om_path)
+        while above and not os.path.lexists(above):
+            above = os.path.dirname(above)
+        if above and not os.path.isdir(above):
+            why = f"{len(jobs)} models need a directory" if job.one_of_several else f"{job.om_path} would lie below it"
+            raise OutputError(
+                "G6001",
+                f"the output cannot be written: {above} is a file, not a directory",
+                why=why,
+                do="-o DIR/" if job.one_of_several else "-o FILE.om",
+                option="--output",
+                file=above,
+            )
+        if os.path.isdir(job.om_path):
+            raise OutputError(
+                "G6001",
+                f"the output cannot be written: {job.om_path} is a directory",
+                why="an OM is a file",
+                do=f"-o {os.path.join(job.om_path, '')}",
+                option="--output",
+                file=job.om_path,
+            )
+
+
+def directory_note(models: Sequence[str], output: str) -> str:
+    """What to say when several models make a directory of a name that looks like a file's; else ""."""
+    if len(models) < 2 or output.endswith(os.sep) or os.path.isdir(output) or not os.path.splitext(output)[1]:
+        return ""
+    return f"{output} is a directory: each of {len(models)} models has a file in it"
 
 
 def check_results(results: Sequence[ModelResult], options: Options) -> None:

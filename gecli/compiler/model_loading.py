@@ -8,7 +8,7 @@ from dataclasses import replace
 from gecli.compiler.graph_options import apply_graph_options
 from gecli.compiler.job import Job
 from gecli.compiler.pass_switches import switch_warnings
-from gecli.errors import Diagnostic, GecliError, InvalidOption
+from gecli.errors import Diagnostic, GecliError, InputError, InvalidOption
 from gecli.loading import LoadedModel, LoadOptions, load_graph
 from gecli.loading.input_shapes import InputShapes, parse_input_shapes
 from gecli.options.values import Options
@@ -65,22 +65,35 @@ def load_model(job: Job, options: Options, progress: Callable[[str, str], None] 
     if progress:
         progress(job.stem, "parse")
     shapes, warnings = input_shapes(options)
+    name = front_end(options)
     if job.one_of_several:
         shapes = replace(shapes, for_several_models=True)
-    loaded = load_graph(
-        job.source,
-        front_end=front_end(options),
-        input_shapes=shapes,
-        base_dir=options.text("base-dir"),
-        options=LoadOptions(
-            allow_outside=options.flag("allow-external-outside"),
-            allow_unsupported=options.flag("allow-unsupported"),
-            rename_duplicates=options.flag("rename-duplicates"),
-        ),
+    allowed = LoadOptions(
+        allow_outside=options.flag("allow-external-outside"),
+        allow_unsupported=options.flag("allow-unsupported"),
+        rename_duplicates=options.flag("rename-duplicates"),
     )
+    base = options.text("base-dir")
+    try:
+        loaded = load_graph(job.source, front_end=name, input_shapes=shapes, base_dir=base, options=allowed)
+    except InputError as error:
+        if error.code != "E10041" or options.text("from") == name:
+            raise
+        raise _in_numbers_of_atc(error, options.integer("ge.frameworkType"), name) from error
     warnings += apply_graph_options(loaded, options)
     warnings += switch_warnings(options, pass_names())
     return replace(loaded, warnings=(*loaded.warnings, *warnings)) if warnings else loaded
+
+
+def _in_numbers_of_atc(error: InputError, number: int | None, name: str) -> InputError:
+    """The front end was chosen by --framework, so that is the option to name."""
+    message = error.first.message.replace(f"--from {name}", f"--framework {number} ({name})")
+    numbers = {word: known for known, word in FRAMEWORKS.items()}
+    actual = numbers.get(str(error.first.actual))
+    do = f"--framework {actual}, or leave the option out" if actual else "leave --framework out"
+    found = InputError.of([replace(error.first, message=message, do=do, option="--framework"), *error.diagnostics[1:]])
+    assert isinstance(found, InputError)
+    return found
 
 
 def front_end(options: Options) -> str:

@@ -111,7 +111,7 @@ class TensorDesc:
         )
 
     def __str__(self) -> str:
-        dims = "*" if self.shape == UNKNOWN_RANK else ",".join("?" if d < 0 else str(d) for d in self.shape)
+        dims = "*" if self.shape == UNKNOWN_RANK else ",".join("-1" if d < 0 else str(d) for d in self.shape)
         return f"{self.dtype.serial} {self.format.name} [{dims}]"
 
 

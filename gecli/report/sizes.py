@@ -23,10 +23,10 @@ def time_text(milliseconds: float) -> str:
 
 
 def shape_text(shape: list[int] | tuple[int, ...]) -> str:
-    """`[1,3,?,224]`; unknown dims as `?`, unknown rank as `[*]`."""
+    """`[1,3,-1,224]`; unknown dims are -1, as options write them, an unknown rank is `[*]`."""
     if tuple(shape) == (-2,):
         return "[*]"
-    return "[" + ",".join("?" if dim < 0 else str(dim) for dim in shape) + "]"
+    return "[" + ",".join("-1" if dim < 0 else str(dim) for dim in shape) + "]"
 
 
 def dtype_text(serial: str) -> str:

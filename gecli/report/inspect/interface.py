@@ -31,6 +31,11 @@ def io_view(subject: Subject) -> View:
         for row in facts[f"{kind}s"]
     ]  # fmt: skip
     blocks: list[Block] = [Table(COLUMNS, rows, frozenset(("bytes",)))]
+    blocks += [
+        f"output {row['index']} is {cell(row['query_name'])} in a query of the model on a device"
+        for row in facts["outputs"]
+        if row["query_name"] != row["name"]
+    ]
     blocks += [f"{name.replace('_', ' ')}: {gears}" for name, gears in facts["gears"].items() if gears]
     blocks.append(f"source: {facts['source']}")
     return View("io", facts, blocks)
@@ -43,11 +48,11 @@ def interface_facts(subject: Subject) -> dict[str, Any]:
     info = stored if stored is not None else _derived(subject, model)
     inputs, outputs = _origins(model.root) if model is not None and model.graphs else ({}, [])
     input_rows = [_row(k, tensor, inputs.get(tensor.name)) for k, tensor in enumerate(info.inputs)]
-    descs = outputs if len(outputs) == len(info.outputs) else [None] * len(info.outputs)
+    ends = outputs if len(outputs) == len(info.outputs) else [("", None)] * len(info.outputs)
     return {
         "source": "graph" if stored is None else "MODEL_INOUT_INFO",
         "inputs": input_rows,
-        "outputs": [_row(k, tensor, desc) for k, (tensor, desc) in enumerate(zip(info.outputs, descs))],
+        "outputs": [_row(k, tensor, desc, port) for k, (tensor, (port, desc)) in enumerate(zip(info.outputs, ends))],
         "gears": _gears(info),
     }
 
@@ -66,11 +71,13 @@ def _derived(subject: Subject, model: ModelRecord | None) -> InOutInfo:
         return InOutInfo()
 
 
-def _row(index: int, tensor: ModelTensor, desc: TensorDesc | None) -> dict[str, Any]:
+def _row(index: int, tensor: ModelTensor, desc: TensorDesc | None, port: str = "") -> dict[str, Any]:
+    """`name` is the name that `gecli run` uses, `query_name` what a query of the model on a device answers."""
     fmt = Format(tensor.format).name if 0 <= tensor.format < 1 << 32 else f"UNKNOWN_{tensor.format}"
     return {
         "index": index,
-        "name": tensor.name,
+        "name": tensor.name.removeprefix(f"{port}:"),
+        "query_name": tensor.name,
         "dtype": dtype_name(tensor.dtype),
         "format": fmt,
         "shape": list(tensor.dims),
@@ -82,17 +89,18 @@ def _row(index: int, tensor: ModelTensor, desc: TensorDesc | None) -> dict[str, 
     }
 
 
-def _origins(root: GraphRecord) -> tuple[dict[str, TensorDesc], list[TensorDesc | None]]:
-    """Descriptors of the inputs by name, and those of the outputs in order."""
+def _origins(root: GraphRecord) -> tuple[dict[str, TensorDesc], list[tuple[str, TensorDesc | None]]]:
+    """Descriptors of the inputs by name, and `node:index` with descriptor of the outputs in order."""
     inputs: dict[str, TensorDesc] = {}
     for node in root.nodes_of(*DATA_TYPES):
         first = node.input_descs[0] if node.input_descs else None
         desc = first or (node.output_descs[0] if node.output_descs else None)
         if desc is not None:
             inputs.setdefault(node.name, desc)
-    outputs: list[TensorDesc | None] = []
+    outputs: list[tuple[str, TensorDesc | None]] = []
     for node in root.nodes_of("NetOutput"):
-        outputs = [desc for port, desc in zip(node.inputs, node.input_descs) if port is not None]
+        ends = [(port, desc) for port, desc in zip(node.inputs, node.input_descs) if port is not None]
+        outputs = [(f"{port.node.name}:{port.index}", desc) for port, desc in ends]
     return inputs, outputs
 
 

@@ -36,8 +36,7 @@ def vars_view(subject: Subject, *, draw_map: bool = False) -> View:
         f"{len(rows)} variables, {size_text(sum(row['size'] for row in rows))}"
         + (f", base {facts['base']:#x}" if facts["base"] is not None else "")
     )
-    for row in rows:
-        blocks += _extra_lines(row)
+    blocks += _extra_lines(rows)
     if facts["record"] is None and rows:
         blocks.append("no variable record beside the file: roads and staged descriptions are unknown")
     if draw_map:
@@ -149,13 +148,18 @@ def road_text(road: list[dict[str, Any]]) -> str:
     return text
 
 
-def _extra_lines(row: dict[str, Any]) -> Iterator[str]:
+def _extra_lines(rows: list[dict[str, Any]]) -> Iterator[str]:
     """What the table has no column for, where it says something."""
-    if row["staged_desc"] is not None:
-        staged = row["staged_desc"]
-        yield f"{cell(row['name'])}: staged {staged['format']} {shape_text(staged['shape'])}"
-    if row["changed"]:
-        yield f"{cell(row['name'])}: changed by this compile"
+    staged = [row for row in rows if row["staged_desc"] is not None]
+    for row in staged:
+        desc = row["staged_desc"]
+        yield f"{cell(row['name'])}: staged {desc['format']} {shape_text(desc['shape'])}"
+    if staged:
+        yield "  staged: the form that this compile chose and the session has not taken over yet"
+    changed = [cell(row["name"]) for row in rows if row["changed"]]
+    if changed:
+        yield f"changed by this compile: {', '.join(changed)}"
+        yield "  changed: stored in a new form; graphs of the session compiled before with the old one are compiled again"
 
 
 def address_map(rows: list[dict[str, Any]], base: int | None) -> list[dict[str, Any]]:
