@@ -45,6 +45,7 @@ class Invocation:
         if operand and not self.operands and not self.typed.get("model") and not self._needs_no_model():
             problems.append(_missing(self.subcommand, operand))
         options = resolve(self.subcommand, self.typed, environ=self.environ, configs=configs, problems=problems)
+        self._check_written_files(options)
         self._configure_console(options)
         warnings = [*self._scan.warnings, *options.warnings]
         if self.subcommand == "compile" and options.flag("werror"):
@@ -56,6 +57,14 @@ class Invocation:
     def models(self, options: Options) -> list[str]:
         """Positional models, then those of --model and --graph, in order."""
         return [*self.operands, *options.texts("model")]
+
+    def _check_written_files(self, options: Options) -> None:
+        compiling = self.subcommand == "compile"
+        names = ("log-file", "report", "depfile", "session-out") if compiling else ("log-file",)
+        if any(options.text(name) for name in names):
+            from gecli.options.written_files import check_written_files
+
+            check_written_files(names, self.models(options) if compiling else self.operands, options)
 
     def _needs_no_model(self) -> bool:
         return any(key in self.typed for key in ("show-config", "print-pipeline", "print-schema", "om", "singleop"))

@@ -10,6 +10,7 @@ from gecli.errors import Diagnostic, GecliError, InvalidOption
 
 STDIO = "-"
 MAX_NAME_BYTES = 255 - len(".rdcpkt") - len("..tmp-4194304")
+MAX_PATH_BYTES = 4095  # PATH_MAX without its end mark
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,11 @@ def _check(jobs: list[Job]) -> None:
     for job in jobs:
         if job.stem in ("", "."):
             problems.append(Diagnostic("E10022", f"output {job.om_path!r} has no file name", option="--output"))
-        if len(os.fsencode(os.path.basename(job.om_path))) > MAX_NAME_BYTES:
+        if len(os.fsencode(job.om_path)) > MAX_PATH_BYTES:
+            why = f"{len(os.fsencode(job.om_path))} bytes, the limit is {MAX_PATH_BYTES}"
+            message = f"the output path of {job.source} is too long"
+            problems.append(Diagnostic("E10021", message, option="--output", why=why, do="-o NAME.om"))
+        elif len(os.fsencode(os.path.basename(job.om_path))) > MAX_NAME_BYTES:
             problems.append(
                 Diagnostic("E10021", f"the output name of {job.source} is too long", option="--output", do="-o NAME.om")
             )

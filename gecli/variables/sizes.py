@@ -74,7 +74,11 @@ def output_size(node: OpDesc, padding: int = DEFAULT_PADDING_BYTES) -> int:
             if value is None:
                 raise _size_unknown(desc, f"{node.type} {node.name!r} has no value")
             return int(value.source.nbytes)
-    return padded_bytes(desc, padding)
+    try:
+        return padded_bytes(desc, padding)
+    except CompileError as error:
+        error.at(where=f"node {node.name} ({node.type})", node=node.name)
+        raise
 
 
 def _sized_dims(desc: TensorDesc) -> tuple[int, ...]:
