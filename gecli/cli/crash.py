@@ -14,7 +14,7 @@ ISSUES = "the project's issue tracker"
 def diagnostics_of(error: Exception, environ: Mapping[str, str]) -> Diagnostic:
     """What the system lacks (disk: G6002, memory: G4005) is named; all else is ours (G9999), with a crash report."""
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-        where = str(error.filename or "")
+        where = str(error.filename or "standard output")
         return Diagnostic(
             "G6002", "no space left for the output", where=where, why=error.strerror or "", do="free some space"
         )

@@ -17,6 +17,7 @@ from gecli.loading.onnx_nodes import (
     Message,
     OnnxModel,
     captured_names,
+    check_names,
     domain_of,
     node_names,
     opsets_of,
@@ -343,6 +344,7 @@ class GraphBuilder:
 
 def build_body(builder: GraphBuilder, graph: Message, opsets: dict[str, int]) -> None:
     """Initializers, nodes and outputs of an ONNX graph whose inputs are there. Raises InputError."""
+    check_names(builder.model, graph)
     builder.add_constants(graph.initializer)
     builder.add_nodes(graph, opsets)
     builder.set_outputs(graph)

@@ -16,7 +16,7 @@ from gecli.loading.input_shapes import InputShapes
 from gecli.loading.loaded_model import LoadedModel, LoadOptions
 from gecli.loading.onnx_builder import GraphBuilder, Scope, build_body
 from gecli.loading.onnx_functions import check_functions
-from gecli.loading.onnx_nodes import Message, OnnxModel, check_supported
+from gecli.loading.onnx_nodes import Message, OnnxModel, check_names, check_supported
 from gecli.loading.shape_binding import Binding, ModelInput, bind_input_shapes
 from gecli.wire.onnx import parse_onnx, parse_onnx_file
 
@@ -102,6 +102,7 @@ def _check_outline(model: OnnxModel) -> None:
 
 def _build(model: OnnxModel, shapes: InputShapes) -> tuple[Graph, Binding, Scope]:
     message = model.message.graph
+    check_names(model, message)
     constants = {tensor.name for tensor in message.initializer}
     inputs = [_model_input(model, value) for value in message.input if value.name not in constants]
     others = dict.fromkeys(sorted(constants), "an initializer (a weight)") if shapes.items else {}
@@ -143,7 +144,7 @@ def _model_input(model: OnnxModel, value: Message) -> ModelInput:
     dims = list(tensor.shape.dim)
     model.check_rank(f"input {value.name!r}", len(dims))
     shape = tuple(_dim(dim) for dim in dims)
-    symbols = tuple(dim.dim_param or None if size < 0 else None for dim, size in zip(dims, shape))
+    symbols = tuple(str(dim.dim_param) or None if size < 0 else None for dim, size in zip(dims, shape))
     return ModelInput(value.name, TensorDesc(dtype, shape), symbols)
 
 

@@ -108,6 +108,17 @@ class OnnxModel:
                 raise self.fault("E13014", f"attribute {attr.name!r} of {where} has kind {other}, which is not known")
 
 
+def check_names(model: OnnxModel, graph: Message) -> None:
+    """Every name of a graph is text. Raises InputError (protobuf hands out bytes where a string is not UTF-8)."""
+    names = [graph.name, *(node.name for node in graph.node)]
+    names += [each.name for part in (graph.input, graph.output, graph.initializer) for each in part]
+    bad = next((name for name in names if type(name) is not str), None)
+    if bad is not None:
+        raise model.fault(
+            "E13005", "a name of the ONNX model is not UTF-8 text", f"{bad!r:.100}", "export the model again"
+        )
+
+
 def opsets_of(imports: Iterable[Message]) -> dict[str, int]:
     """Domain to version; `ai.onnx` is the empty domain."""
     return {"" if each.domain in AI_ONNX else each.domain: each.version for each in imports}

@@ -88,6 +88,17 @@ def test_a_name_that_is_made_twice_is_a_duplicate(tmp_path: Path) -> None:
     assert error.code == "E13009"
 
 
+@pytest.mark.parametrize("name", ["node1", "x1", "g1", "w1"])
+def test_a_name_that_is_not_utf8_is_refused(tmp_path: Path, name: str) -> None:
+    content = graph(
+        [node("Add", ["x1", "w1"], ["y"], name="node1")], ["y"], [value("x1", 2, 3)], [weight("w1", np.ones(3, "f4"))]
+    )
+    content.name = "g1"
+    path = save(tmp_path / "m.onnx", content)
+    path.write_bytes(path.read_bytes().replace(name.encode(), name[:-1].encode() + b"\xee"))
+    assert "not UTF-8" in refused(path).first.message
+
+
 # ---------------------------------------------------------------- ONNX: functions
 
 
