@@ -110,13 +110,18 @@ def _read(
     shown = os.path.relpath(path)
     try:
         content = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         problems.append(
             _problem("E10032", f'configuration file "{shown}" is not valid TOML', why=str(error), file=shown)
         )
         return None
     for name in prefix.split(".") if prefix else ():
         content = content.get(name, {})
+        if not isinstance(content, dict):
+            problems.append(
+                _problem("E10032", f'{name} in "{shown}" is not a table', why=f"found {content!r:.60}", file=shown)
+            )
+            return None
     return ConfigFile(source, shown, prefix, text, content)
 
 
@@ -167,6 +172,16 @@ def _add_table(
             known = _UI_OPTIONS if section == "ui" else [key for key in flags_of(subcommand) if len(key) > 1]
             problems.append(_unknown(file, section, name, closest(name, known)))
             continue
+        if _is_no_value(value, option.multiple):
+            why = f"found {str(value)[:60]}; a value is text, a number, true or false" + (
+                ", or a list of these" if option.multiple else ""
+            )
+            problems.append(
+                _problem(
+                    "E10032", f'"{name}" in [{section}] of "{file.path}" has no usable value', why=why, file=file.path
+                )
+            )
+            continue
         texts = tuple(_texts(value))
         if option.type == "path":
             texts = tuple(_beside(file, text) for text in texts)
@@ -185,6 +200,13 @@ def _option(section: str, subcommand: str, name: str) -> Option | None:
 
 def _known_to_a_cache_user(name: str) -> bool:
     return any(find_flag(subcommand, name) is not None for subcommand in ("compile", "cache ls", "cache gc"))
+
+
+def _is_no_value(value: Any, multiple: bool) -> bool:
+    """A table, a list with tables or lists in it, or an empty list for an option of one value."""
+    if isinstance(value, list):
+        return any(isinstance(item, (dict, list)) for item in value) or not (value or multiple)
+    return isinstance(value, dict)
 
 
 def _texts(value: Any) -> Iterator[str]:

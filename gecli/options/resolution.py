@@ -239,7 +239,7 @@ def _read_raw_file(resolver: _Resolver, path: str) -> dict[str, Any] | None:
     except OSError as error:
         resolver.fail("E13001", f'options file "{path}" cannot be opened', why=error.strerror or str(error), file=path)
         return None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         resolver.fail("E10032", f'options file "{path}" is not valid JSON', why=str(error), file=path)
         return None
     options = content.get("compile options") if isinstance(content, dict) else None

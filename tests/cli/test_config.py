@@ -8,6 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
@@ -78,3 +80,29 @@ def test_broken_toml_is_an_option_error(gecli: Run, tmp_path: Path) -> None:
     assert result.returncode == 2
     assert 'error[E10032]: configuration file "gecli.toml" is not valid TOML' in result.stderr
     assert gecli("compile", "m", "-o", "x", "--show-config", "--config=none.toml").returncode == 3
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["[compile]\nthreads = []\n", "[compile]\nthreads = {}\n", "[compile]\ninput-shape = [[1]]\n", f"a = {'[' * 3000}"],
+    ids=["empty list", "table", "list of lists", "deep"],
+)
+def test_a_value_of_no_usable_form_is_an_option_error(gecli: Run, tmp_path: Path, text: str) -> None:
+    (tmp_path / "gecli.toml").write_text(text)
+    result = gecli("compile", "m", "-o", "x", "--show-config")
+    assert result.returncode == 2
+    assert "error[E10032]" in result.stderr
+
+
+def test_an_options_file_of_a_thousand_lists_is_an_option_error(gecli: Run, tmp_path: Path) -> None:
+    (tmp_path / "raw.json").write_text("[" * 5000)
+    result = gecli("compile", "m", "-o", "x", "--raw-ge-options", "raw.json")
+    assert result.returncode == 2
+    assert "is not valid JSON" in result.stderr
+
+
+def test_a_pyproject_whose_tool_table_is_no_table_is_an_option_error(gecli: Run, tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text("[tool]\ngecli = 3\n# [tool.gecli]\n")
+    result = gecli("compile", "m", "-o", "x", "--show-config")
+    assert result.returncode == 2
+    assert "is not a table" in result.stderr
