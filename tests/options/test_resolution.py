@@ -75,6 +75,7 @@ def test_a_text_becomes_a_value(line: str, name: str, value: object) -> None:
         ("--framework=5 --input_format=NHWC", "E10001"),
         ("--framework=1 --input_format=FOO", "E10001"),
         ("--enable_compress_weight=true --compress_weight_conf=f", "E10047"),
+        ("--mode=5", "E10055"),
         ("--mode=7", "E10055"),
         ("--mode=30", "E10055"),
         ("--auto_tune_mode=RL", "E10055"),
