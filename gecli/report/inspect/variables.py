@@ -159,7 +159,7 @@ def _extra_lines(rows: list[dict[str, Any]]) -> Iterator[str]:
     changed = [cell(row["name"]) for row in rows if row["changed"]]
     if changed:
         yield f"changed by this compile: {', '.join(changed)}"
-        yield "  changed: stored in a new form; graphs of the session compiled before with the old one are compiled again"
+        yield "  changed: stored in a new form; graphs of the session compiled with the old one are compiled again"
 
 
 def address_map(rows: list[dict[str, Any]], base: int | None) -> list[dict[str, Any]]:
