@@ -171,7 +171,7 @@ def test_a_truncated_file_is_named_as_such(tmp_path: Path, keep: float) -> None:
 
 
 def test_a_missing_file_and_a_foreign_file_are_input_errors(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="cannot read"):
+    with pytest.raises(InputError, match="cannot open"):
         parse_onnx_file(tmp_path / "none.onnx")
     (tmp_path / "text.onnx").write_text("hello, this is no model")
     with pytest.raises(InputError):
