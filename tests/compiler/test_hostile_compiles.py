@@ -90,3 +90,22 @@ def test_a_refused_model_leaves_no_file(gecli: Gecli, tmp_path: Path) -> None:
     assert done.returncode == 3
     assert "tensor 'w' is made twice" in done.stderr
     assert not (tmp_path / "o.om").exists()
+
+
+def test_a_quantisation_of_constants_rounds_as_it_does_in_a_run(gecli: Gecli, tmp_path: Path) -> None:
+    x = np.array([0, 2, -3, -2.5, 1.34, 0.5], np.float32)  # one quotient is a half in float32 only
+    quantise = node("DynamicQuantizeLinear", ["x"], ["y", "scale", "zero"])
+    results = [helper.make_empty_tensor_value_info("y")]
+    for name, inputs, weights in (
+        ("run", [helper.make_tensor_value_info("x", TensorProto.FLOAT, [6])], []),
+        ("fold", [], [numpy_helper.from_array(x, "x")]),
+    ):
+        graph = helper.make_graph([quantise], "g", inputs, results, weights)
+        model = helper.make_model(graph, ir_version=9, opset_imports=[helper.make_opsetid("", 18)])
+        onnx.save(model, tmp_path / f"{name}.onnx")
+        assert gecli("compile", f"{name}.onnx", "-o", f"{name}.om").returncode == 0
+    np.savez(tmp_path / "in.npz", x=x)
+    assert gecli("run", "run.om", "-i", "in.npz", "-o", "run.npz").returncode == 0
+    assert gecli("run", "fold.om", "-o", "fold.npz").returncode == 0
+    with np.load(tmp_path / "run.npz") as run, np.load(tmp_path / "fold.npz") as fold:
+        np.testing.assert_array_equal(run[run.files[0]], fold[fold.files[0]])
