@@ -31,7 +31,17 @@ SMALL_BYTES = 64 << 10  # constants up to this size are read and computed with
 CONVERSIONS = frozenset(("TransData", "TransposeD", "Cast", "Reshape", "SqueezeV2", "UnsqueezeV2", "ReFormat"))
 # Types whose result depends on the declared dtype of their input, which float64 arithmetic would hide.
 _EXACT_DTYPE = frozenset(
-    ("Cast", "Bitcast", "AscendQuant", "QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "TransData")
+    (
+        "Cast",
+        "Bitcast",
+        "TransData",
+        "AscendQuant",
+        "AscendQuantV2",
+        "AscendDequant",
+        "AscendAntiQuant",
+        "AscendRequant",
+    )
+    + ("Quantize", "Dequantize", "QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear")
 )
 
 
