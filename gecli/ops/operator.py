@@ -84,13 +84,25 @@ class OperatorType(NamedTuple):
         return _port_name(self.inputs, slot)
 
     def output_name(self, index: int) -> str:
+        """The name of an output; outputs beyond the declared ones show written inputs, in the order of the inputs."""
+        further = index - len(self.outputs)
+        if further >= 0 and not (self.outputs and self.outputs[-1].variadic):
+            unseen = self._unseen_writes()
+            if further < len(unseen):
+                return unseen[further]
         return _port_name(self.outputs, index)
 
     def input_slot(self, name: str) -> int | None:
         return next((slot for slot, port in enumerate(self.inputs) if port.name == name), None)
 
     def output_index(self, name: str) -> int | None:
-        return next((index for index, port in enumerate(self.outputs) if port.name == name), None)
+        """Where an output of this name stands, or would stand for a written input that no declared output shows."""
+        names = [*(port.name for port in self.outputs), *self._unseen_writes()]
+        return names.index(name) if name in names else None
+
+    def _unseen_writes(self) -> list[str]:
+        shown = {port.name for port in self.outputs}
+        return [name for name in self.writes if name not in shown]
 
 
 REGISTRY: dict[str, OperatorType] = {}
