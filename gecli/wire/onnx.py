@@ -296,4 +296,5 @@ def _warn(problems: list[Diagnostic] | None, where: str, message: str) -> None:
 
 def _unreadable(name: str, why: str, code: str = "E13005", offset: int | None = None) -> InputError:
     what = "ends too early" if code == "G1002" else "is not a readable ONNX model"
-    return InputError(code, f"{name} {what}", why=why, file=name, offset=offset, do="check that the file is complete")
+    cure = "flatten the nested graphs" if "nested" in why else "check that the file is complete"
+    return InputError(code, f"{name} {what}", why=why, file=name, offset=offset, do=cure)

@@ -80,6 +80,8 @@ class _Walk:
                 at += 1
                 if tag >= 0x80:
                     tag, at = _varint(window, at - 1)
+                if tag < 8:
+                    raise WireError("a field has the number 0", position)
                 kind = tag & 7
                 if kind != LENGTH_DELIMITED:
                     position = _skip(window, at, start, kind)

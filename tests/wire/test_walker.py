@@ -71,6 +71,7 @@ def test_putting_the_large_fields_back_gives_the_message(sizes: list[int]) -> No
         (b"\x0b", "wire type 3"),
         (b"\x0f", "wire type 7"),
         (b"\x09\x00", "outside its message"),
+        (b"\x08\x01" + bytes(1 << 20), "a field has the number 0"),
         (bytes_field(5, b"\x4a\x90\x50" + bytes(LARGE_BYTES)), "outside its message"),
     ],
 )
