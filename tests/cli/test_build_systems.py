@@ -60,6 +60,13 @@ def identity(path: Path) -> tuple[int, int]:
     return path.stat().st_ino, path.stat().st_mtime_ns
 
 
+@pytest.fixture(autouse=True)
+def no_outer_make(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`make test` runs these tests too; the makes in here must not be its children."""
+    for name in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS", "MAKEOVERRIDES"):
+        monkeypatch.delenv(name, raising=False)
+
+
 # ---------------------------------------------------------------------- depfiles
 
 
