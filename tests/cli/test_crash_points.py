@@ -1,0 +1,176 @@
+"""Killed just before and just after every write, sync, rename and removal: what is left is old or new, and usable."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import REPOSITORY
+
+DIGITS = REPOSITORY / "samples/digits/digits.onnx"
+TRAIN = REPOSITORY / "samples/train"
+CACHE = ("--cache-dir", "cache", "--auto-graph-key", "--cache-create")
+COUNT_ONLY = 0
+
+# Runs gecli and kills it at the k-th change of a file: `before` the call or after it. Every write is flushed at once.
+KILLER = """
+import builtins, io, os, signal, sys
+k, when, report = int(sys.argv[1]), sys.argv[2], sys.argv[3]
+del sys.argv[1:4]
+count = 0
+
+def counted(real, after=lambda: None):
+    def call(*args, **more):
+        global count
+        count += 1
+        mine = count == k
+        if mine and when == "before":
+            os.kill(os.getpid(), signal.SIGKILL)
+        result = real(*args, **more)
+        after()
+        if mine:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return result
+    return call
+
+def opening(real):
+    def call(*args, **more):
+        stream = real(*args, **more)
+        if isinstance(stream, (io.BufferedWriter, io.BufferedRandom)) and stream.fileno() > 2:
+            stream.write = counted(stream.write, stream.flush)
+        return stream
+    return call
+
+for name in ("write", "pwrite", "fsync", "replace", "rename", "link", "unlink", "remove", "copy_file_range", "utime"):
+    if hasattr(os, name):
+        setattr(os, name, counted(getattr(os, name)))
+builtins.open = io.open = opening(io.open)
+os.fdopen = opening(os.fdopen)
+from gecli.__main__ import main
+status = main()
+with open(report, "w") as stream:
+    print(count, file=stream)
+sys.exit(status)
+"""
+
+
+def killed(directory: Path, k: int, when: str, *words: str) -> int:
+    """Run gecli in `directory` and kill it at change `k`; returns the number of changes, 0 when it was killed."""
+    report = directory / "changes"
+    line = [sys.executable, "-c", KILLER, str(k), when, str(report), *words]
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "HOME": str(directory)}
+    done = subprocess.run(line, cwd=directory, env=environment, capture_output=True, timeout=60)
+    assert done.returncode in ((0,) if k == COUNT_ONLY else (0, -signal.SIGKILL)), done.stderr
+    return int(report.read_text()) if done.returncode == 0 else 0
+
+
+def points(directory: Path, prepare: Callable[[Path], None], *words: str) -> Iterator[Path]:
+    """A prepared directory in which the command was killed, once for every change and side of it."""
+    whole = directory / "whole"
+    whole.mkdir()
+    prepare(whole)
+    total = killed(whole, COUNT_ONLY, "after", *words)
+    assert total >= 3
+    for k in range(1, total + 1):
+        for when in ("before", "after"):
+            place = directory / f"{k}{when}"
+            place.mkdir()
+            prepare(place)
+            ended = killed(place, k, when, *words)
+            assert not ended or k > total - 5  # the number of changes differs by a few from run to run
+            yield place
+            shutil.rmtree(place)
+
+
+def compiled(gecli: Callable, directory: Path, name: str, batch: int, *words: str) -> bytes:
+    shape = f"image:{batch},1,8,8"
+    done = gecli("compile", str(DIGITS), "-o", name, "--input-shape", shape, *words, cwd=directory)
+    assert done.returncode == 0, done.stderr
+    return (directory / f"{name}.om").read_bytes()
+
+
+@pytest.mark.slow
+def test_a_compile_with_a_cache(gecli: Callable, tmp_path: Path) -> None:
+    made = tmp_path / "made"
+    made.mkdir()
+    old, new = compiled(gecli, made, "d", 1, *CACHE), compiled(gecli, made, "d", 2)
+
+    def prepare(place: Path) -> None:
+        shutil.copytree(made / "cache", place / "cache")
+        (place / "d.om").write_bytes(old)
+
+    line = ("compile", str(DIGITS), "-o", "d", "--input-shape", "image:2,1,8,8", *CACHE)
+    seen = set()
+    for place in points(tmp_path, prepare, *line):
+        left = (place / "d.om").read_bytes()
+        assert left in (old, new), place.name
+        seen.add(left)
+        assert gecli("cache", "ls", "--cache-dir", "cache", cwd=place).returncode == 0, place.name
+        assert compiled(gecli, place, "d", 2, *CACHE) == new, place.name
+        assert compiled(gecli, place, "d", 1, *CACHE) == old, place.name
+    assert seen == {old, new}
+
+
+@pytest.mark.slow
+def test_a_session_with_a_variable_record(gecli: Callable, tmp_path: Path) -> None:
+    made = tmp_path / "made"
+    made.mkdir()
+    line = ("compile", str(TRAIN / "conv_train.json"), "-o", "t", "--train")
+    names = ("t.om", "t.rdcpkt")
+    versions: list[dict[str, bytes]] = []
+    for words in (("--format-policy", "origin"), ()):
+        assert gecli(*line, *words, cwd=made).returncode == 0
+        versions.append({name: (made / name).read_bytes() for name in names})
+
+    def prepare(place: Path) -> None:
+        for name in names:
+            (place / name).write_bytes(versions[0][name])
+
+    for place in points(tmp_path, prepare, *line):
+        for name in names:
+            assert (place / name).read_bytes() in (versions[0][name], versions[1][name]), f"{place.name} {name}"
+        assert gecli(*line, cwd=place).returncode == 0
+        assert {name: (place / name).read_bytes() for name in names} == versions[1]
+
+
+@pytest.mark.slow
+def test_a_garbage_collection(gecli: Callable, tmp_path: Path) -> None:
+    made = tmp_path / "made"
+    made.mkdir()
+    models = {batch: compiled(gecli, made, "d", batch, *CACHE) for batch in (1, 2)}
+
+    def prepare(place: Path) -> None:
+        shutil.copytree(made / "cache", place / "cache")
+
+    for place in points(tmp_path, prepare, "cache", "gc", "--cache-dir", "cache", "--all", "--yes"):
+        assert gecli("cache", "ls", "--cache-dir", "cache", cwd=place).returncode == 0, place.name
+        for batch, model in models.items():
+            assert compiled(gecli, place, "d", batch, *CACHE) == model, place.name
+        assert gecli("cache", "gc", "--cache-dir", "cache", "--all", "--yes", cwd=place).returncode == 0, place.name
+
+
+@pytest.mark.slow
+def test_saved_variables(gecli: Callable, tmp_path: Path) -> None:
+    made = tmp_path / "made"
+    made.mkdir()
+    assert gecli("compile", str(TRAIN / "conv_train.json"), "-o", "t", "--train", cwd=made).returncode == 0
+    line = ("run", str(made / "t.om"), "--seed", "1", "--quiet", "--save-vars", "v.npz")
+    assert gecli(*line, "--seed", "2", cwd=made).returncode == 0
+    old = (made / "v.npz").read_bytes()
+    assert gecli(*line, cwd=made).returncode == 0
+    new = (made / "v.npz").read_bytes()
+    assert old != new
+
+    def prepare(place: Path) -> None:
+        (place / "v.npz").write_bytes(old)
+
+    for place in points(tmp_path, prepare, *line):
+        assert (place / "v.npz").read_bytes() in (old, new), place.name
+        assert gecli(*line, "--load-vars", "v.npz", cwd=place).returncode == 0, place.name
