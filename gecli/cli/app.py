@@ -29,6 +29,7 @@ class Terminated(BaseException):
 def run(argv: list[str]) -> int:
     """Run a command line; returns its exit status and never lets an exception out."""
     signal.signal(signal.SIGTERM, _terminate)
+    sys.unraisablehook = _stop_later
     try:
         status = _run(argv)
     except KeyboardInterrupt:  # before or after the guarded part
@@ -169,6 +170,16 @@ def error_document(subcommand: str, errors: tuple[Diagnostic, ...], warnings: li
 
 def _terminate(number: int, frame: FrameType | None) -> None:
     raise Terminated
+
+
+def _stop_later(fault: sys.UnraisableHookArgs) -> None:
+    """A stop that hit a callback of the interpreter, which swallows exceptions, comes once more a moment later."""
+    if isinstance(fault.exc_value, KeyboardInterrupt | Terminated) and hasattr(signal, "setitimer"):
+        handler = _terminate if isinstance(fault.exc_value, Terminated) else signal.default_int_handler
+        signal.signal(signal.SIGALRM, handler)
+        signal.setitimer(signal.ITIMER_REAL, 0.01)
+    else:
+        sys.__unraisablehook__(fault)
 
 
 def _stopped(console: Console, word: str, status: int) -> int:

@@ -134,3 +134,25 @@ def test_compiles_and_collections_at_once_give_the_right_model_every_time(prepar
     finish(COMPILE, tmp_path)
     listed = json.loads(finish(["cache", "ls", "--cache-dir", "cache", "--json"], tmp_path))
     assert [entry["state"] for entry in listed["entries"]] == ["ok"]
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_stop_inside_a_callback_that_swallows_exceptions_still_stops(number: int, status: int) -> None:
+    code = f"""
+import os, sys, time, weakref
+from gecli.cli import app
+class Thing: pass
+def swallowed(ref):
+    os.kill(os.getpid(), {number})
+    time.sleep(0.1)
+def work(argv):
+    thing = Thing()
+    ref = weakref.ref(thing, swallowed)
+    del thing
+    time.sleep(20)
+    return 0
+app._run = work
+sys.exit(app.run([]))
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, timeout=15)
+    assert (done.returncode, "Traceback" in done.stderr) == (status, False), done.stderr
