@@ -68,6 +68,7 @@ class Row:
     bar: str
     met: bool | None
     note: str = ""
+    floor: str = ""
 
 
 def table_rows(start_up: Figures | None, models: Sequence[Figures]) -> list[Row]:
@@ -78,7 +79,8 @@ def table_rows(start_up: Figures | None, models: Sequence[Figures]) -> list[Row]
     rows += (_against(m, "cache hit / pass", "hit", "pass", _hit_bar(m)) for m in judged)
     rows += (_against(m, "cache hit / ort reload", "hit", "ort reload", HIT_BAR if m.real else None) for m in judged)
     compiles = _ratios((model.wall_s for model in real), "compile", "ort compile")
-    rows += _mean_row("cold compile / ort compile", compiles, COMPILE_MEAN_BAR)
+    floors = _ratios((model.wall_s for model in real), "floor compile", "ort compile")
+    rows += _mean_row("cold compile / ort compile", compiles, COMPILE_MEAN_BAR, floors)
     rows += (_against(m, "cold compile / ort compile", "compile", "ort compile", _compile_bar(m)) for m in judged)
     rows += _growth_rows({model.name: model for model in models})
     rows += (_peak_row(m) for m in judged)
@@ -114,13 +116,21 @@ def _ratio_row(
     ratio = paired_ratio(a, b)
     if math.isnan(ratio):
         return Row(measure, *shown, "-", _bar(bar), None, "noise exceeds the difference")
-    return Row(measure, *shown, f"{ratio:.2f}", _bar(bar), _met(ratio, bar))
+    return Row(measure, *shown, f"{ratio:.2f}", _bar(bar), _met(ratio, bar), floor=_floor(series, ours, b))
 
 
-def _mean_row(measure: str, ratios: Sequence[float], bar: float | None) -> Iterator[Row]:
+def _floor(series: dict[str, list[float]], ours: str, peer: Sequence[float]) -> str:
+    """The ratio of a process with the same dependencies and data that does none of the work (floor.py)."""
+    floor = series.get(f"floor {ours}")
+    return number(paired_ratio(floor, peer)) if floor else ""
+
+
+def _mean_row(measure: str, ratios: Sequence[float], bar: float | None, floors: Sequence[float] = ()) -> Iterator[Row]:
     if ratios:
         mean = statistics.geometric_mean(ratios)
-        yield Row(f"{measure}: geometric mean of {len(ratios)}", "", "", number(mean), _bar(bar), _met(mean, bar))
+        floor = number(statistics.geometric_mean(floors)) if floors else ""
+        name = f"{measure}: geometric mean of {len(ratios)}"
+        yield Row(name, "", "", number(mean), _bar(bar), _met(mean, bar), floor=floor)
 
 
 def _ratios(series: Iterable[dict[str, list[float]]], ours: str, peer: str) -> list[float]:
@@ -254,9 +264,9 @@ def seconds(value: float) -> str:
 
 def markdown(rows: Sequence[Row]) -> str:
     """The table, readable as it is and as Markdown."""
-    cells = [["measure", "gecli", "peer", "ratio", "bar", "met?"]]
-    cells += [[row.measure, row.ours, row.peer, row.ratio, row.bar, _verdict(row)] for row in rows]
-    widths = [max(len(line[column]) for line in cells) for column in range(6)]
+    cells = [["measure", "gecli", "peer", "ratio", "floor", "bar", "met?"]]
+    cells += [[row.measure, row.ours, row.peer, row.ratio, row.floor, row.bar, _verdict(row)] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*cells)]
     lines = ["| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths)) + " |" for line in cells]
     lines.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
     return "\n".join(lines)

@@ -134,8 +134,11 @@ class ModelSession(Session):
             "hit": hit if stored.status == 0 else lambda: stored,
             "ort compile": self.job(self.peer("compile", str(self.model), "ort.onnx"), "ort.onnx"),
             "ort reload": self.job(self.peer("reload", "ort.onnx")),
+            "floor compile": self.job(floor("compile", str(self.model), str(figures.nodes), "floor.om"), "floor.om"),
+            "floor hit": self.job(floor("hit", "model.om", "floor.om"), "floor.om"),
         }
         self.take(figures, jobs)
+        (self.folder / "floor.om").unlink(missing_ok=True)
         shutil.rmtree(self.folder / "cache", ignore_errors=True)
 
     def sizes(self, figures: Figures) -> None:
@@ -163,6 +166,7 @@ class ModelSession(Session):
             "run many": self.job(self.run_words(calls)),
             "ort run": self.job(self.ort_words(1)),
             "ort run many": self.job(self.ort_words(ort_calls)),
+            "floor load": self.job(floor("load", "model.om")),
         }
         good = self.take(figures, jobs)
         for name, count in (("run", calls), ("ort run", ort_calls)):
@@ -202,6 +206,10 @@ class ModelSession(Session):
             figures.failures["reference"] = run.failure
             return
         figures.latency_s["reference"] = [json.loads(run.stdout)["call_s"]]
+
+
+def floor(*words: str) -> list[str]:
+    return [sys.executable, str(HERE / "floor.py"), *words]
 
 
 def call_s(run: Run) -> float:

@@ -87,6 +87,19 @@ def test_every_kind_of_measure_has_a_row_that_says_whether_its_bar_is_met() -> N
     }
 
 
+def test_the_floor_is_held_against_the_same_peer() -> None:
+    model = a_model()
+    model.wall_s |= {"floor compile": [0.1, 0.2, 0.1], "floor hit": [0.005, 0.01, 0.005], "floor load": [0.09] * 3}
+    floors = {name: row.floor for name, row in rows_of(model).items() if row.floor}
+    assert floors == {
+        "cold compile / ort compile: geometric mean of 1": "0.50",
+        "cold compile / ort compile: magika": "0.50",
+        "cache hit / pass: magika": "0.50",
+        "cache hit / ort reload: magika": "0.025",
+        "load / ort reload: magika": "0.45",
+    }
+
+
 def test_large_models_have_their_own_bars() -> None:
     rows = rows_of(a_model("bert-base-shape", 434_000_000, real=False))
     assert rows["cold compile / ort compile: bert-base-shape"].bar == "<= 0.55"

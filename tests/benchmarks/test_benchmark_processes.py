@@ -128,7 +128,8 @@ def test_a_model_is_measured_from_end_to_end(tmp_path: Path) -> None:
     figures = Bench(rounds=1, threads=1, warm_up=0, budget_s=0.01).model(tmp_path / "elt-1k.onnx", real=False)
     assert figures.failures == {}
     assert {name for name, walls in figures.wall_s.items() if len(walls) == 1} == {
-        "pass", "compile", "hit", "ort compile", "ort reload", "run", "load", "ort run"
+        "pass", "compile", "hit", "ort compile", "ort reload", "run", "load", "ort run",
+        "floor compile", "floor hit", "floor load",
     }  # fmt: skip
     assert (figures.nodes, set(figures.om_bytes), set(figures.latency_s)) == (
         1000,
