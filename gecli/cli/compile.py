@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from gecli.cli.invocation import Invocation
 from gecli.cli.thread_limit import limit_threads
+from gecli.ir.networkx_core import load_networkx_core
 
 if TYPE_CHECKING:
     from gecli.cli.console import Console
@@ -21,6 +22,7 @@ def compile_models(invocation: Invocation) -> int:
     """Compile every model of the command line."""
     options = invocation.resolve(operand="MODEL")
     limit_threads(options.integer("threads"))
+    load_networkx_core()
     console = invocation.console
     if options.flag("keep-cmdline"):
         options.command_line = shlex.join(["gecli", *sys.argv[1:]])

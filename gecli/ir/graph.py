@@ -213,8 +213,10 @@ class Graph:
             return
         if name in self._nodes:
             raise GraphError(f"graph {self.name!r} already has a node {name!r}")
+        from networkx.relabel import relabel_nodes
+
         del self._nodes[node.name]
-        nx.relabel_nodes(self.networkx, {node.name: name}, copy=False)
+        relabel_nodes(self.networkx, {node.name: name}, copy=False)
         node.name = name
         self._nodes[name] = node
 

@@ -13,6 +13,9 @@ from pathlib import Path
 import pytest
 
 import gecli as package
+from gecli.cli import click_group, root
+from gecli.cli.console import Console
+from gecli.options.argv import scan
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 HELP_PAGES = ["", "compile", "inspect-om", "run", "cache", "cache ls", "cache gc", "explain", "completion"]
@@ -151,6 +154,30 @@ def test_a_closed_stdout_ends_without_a_traceback(tmp_path: Path) -> None:
     assert process.wait(60) in (0, 141)
     assert process.stderr.read() == b""
     process.stderr.close()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "compile a.onnx -o b.om --train --input-shape=x:1,3 --input-shape y:2 -vv --no-variable-acc",
+        "compile -ob.om --json --color never -- -a.onnx b.onnx",
+        "run a.om -i x.npy --input y=3 --loop=4 --quiet -o -",
+        "--json=true run --fill zeros a.om",
+    ],
+)
+def test_a_line_without_problems_reaches_its_command_as_click_would_hand_it_over(
+    line: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+    monkeypatch.setattr(click_group, "body_of", lambda subcommand: lambda invocation: seen.append(invocation) or 0)
+    monkeypatch.setattr(root, "body_of", click_group.body_of)
+    found = scan(line.split())
+    assert found.problems == []
+    assert root.dispatch(found, Console()) == 0
+    assert click_group.dispatch_through_click(found, Console()) == 0
+    direct, through_click = seen
+    assert direct.typed == through_click.typed
+    assert direct.operands == through_click.operands
 
 
 STOPPED = """

@@ -17,6 +17,8 @@ LIGHT = {
     "gecli.options", "gecli.options.argv", "gecli.options.option", "gecli.options.global_table",
     "gecli.options.compile_table", "gecli.options.spelling", "gecli.options.table",
 }  # fmt: skip
+UNUSED_IN_A_COMPILE = ["networkx.algorithms", "click", "rich", "filelock", "ml_dtypes"]
+UNUSED_IN_A_RUN = ["networkx", "click", "filelock", "rich", "gecli.compiler", "gecli.passes"]
 CATALOGUE = {f"gecli.error_catalog{name}" for name in ("", ".entry", ".ge_codes", ".gecli_codes")}
 ALLOWED = {
     "--version": {"gecli", "gecli.__main__", "gecli.version"},
@@ -49,11 +51,23 @@ def test_a_cheap_command_loads_only_what_it_needs(line: str) -> None:
     assert [name for name in HEAVY if name in loaded] == []
 
 
+def modules_of(line: list[str]) -> set[str]:
+    result = subprocess.run([sys.executable, "-c", PROBE, *line], cwd=REPOSITORY, capture_output=True, text=True)
+    assert result.returncode == 0
+    return set(result.stderr.splitlines()[-1].split())
+
+
+def test_a_plain_compile_loads_the_graph_classes_and_neither_algorithms_nor_click(tmp_path: Path) -> None:
+    graph = REPOSITORY / "samples/digits/digits.onnx"
+    words = ["compile", str(graph), "-o", str(tmp_path / "d.om"), "--input-shape", "image:1,1,8,8", "--quiet"]
+    loaded = modules_of(words)
+    assert "networkx.classes.multidigraph" in loaded
+    assert [name for name in UNUSED_IN_A_COMPILE if name in loaded] == []
+
+
 def test_a_run_loads_what_executing_needs_and_no_graph_library(gecli: Gecli, tmp_path: Path) -> None:
     graph = REPOSITORY / "samples/digits/digits.onnx"
     assert gecli("compile", str(graph), "-o", "d.om", "--input-shape", "image:1,1,8,8").returncode == 0
     line = ["run", str(tmp_path / "d.om"), "--seed", "1", "--quiet"]
-    result = subprocess.run([sys.executable, "-c", PROBE, *line], cwd=REPOSITORY, capture_output=True, text=True)
-    assert result.returncode == 0
-    loaded = set(result.stderr.splitlines()[-1].split())
-    assert [name for name in ("networkx", "filelock", "rich", "gecli.compiler", "gecli.passes") if name in loaded] == []
+    loaded = modules_of(line)
+    assert [name for name in UNUSED_IN_A_RUN if name in loaded] == []
