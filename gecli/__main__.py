@@ -13,7 +13,10 @@ def main() -> int:
         _fill_standard_streams()
     if argv == ["--version"]:
         return _print_version()
+    from gecli.cli.stopping import STOPS, arm
+
     try:
+        arm()
         # As GE's tool, when installed under its name.
         if sys.argv[0].endswith("atc"):
             argv = ["compile", "--atc-compat", *argv]
@@ -28,11 +31,13 @@ def main() -> int:
         from gecli.cli.app import run
 
         return run(argv)
-    except KeyboardInterrupt:  # outside of run(), which handles its own
-        from gecli.cli.app import INTERRUPTED, clean_up
+    except STOPS as stop:  # outside of run(), which handles its own
+        from gecli.cli.stopping import end
 
-        clean_up()
-        return INTERRUPTED
+        end()  # before the next import, which a second signal would cut off
+        from gecli.cli.app import stopped
+
+        return stopped(stop)
 
 
 def _fill_standard_streams() -> None:

@@ -30,6 +30,15 @@ def remove_temporaries() -> None:
     _temporaries.clear()
 
 
+def remove_when_stopped(path: str) -> None:
+    """Have `remove_temporaries` remove this file too. Say so before it is made, and `forget` it when it is gone."""
+    _temporaries.add(path)
+
+
+def forget(path: str) -> None:
+    _temporaries.discard(path)
+
+
 @contextmanager
 def publishing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """A seekable stream whose content becomes the file `path` when the block ends without an error.
@@ -60,9 +69,9 @@ def publishing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     except BaseException:
         with suppress(OSError):
             os.unlink(temporary)
-        raise
-    finally:
         _temporaries.discard(temporary)
+        raise
+    _temporaries.discard(temporary)
 
 
 def publish_bytes(path: str | os.PathLike[str], data: bytes) -> None:

@@ -98,12 +98,36 @@ def _weight_rows(placed: list[PlacedWeight]) -> Iterator[tuple[str, str, str, st
     if sum(weight.nbytes for weight in weights) < PARALLEL_BYTES:
         digests = [weight.sha256() for weight in weights]
     else:
-        from concurrent.futures import ThreadPoolExecutor
-
-        with ThreadPoolExecutor(2) as pool:
-            digests = list(pool.map(Weight.sha256, weights))
+        digests = _hashed_by_two(weights)
     for (where, weight), digest in zip(placed, digests):
         yield where, weight.dtype.serial, str(list(weight.shape)), digest
+
+
+def _hashed_by_two(weights: Sequence[Weight]) -> list[str]:
+    """The digests in order, made by this thread and a second one.
+
+    Not by a pool: a signal that stops the command would have to wait until its threads have done everything.
+    """
+    from threading import Thread
+
+    digests = [""] * len(weights)
+    faults: list[Exception] = []
+    positions = iter(range(len(weights)))  # each is handed out once, whoever asks
+
+    def work() -> None:
+        try:
+            for position in positions:
+                digests[position] = weights[position].sha256()
+        except Exception as fault:
+            faults.append(fault)
+
+    second = Thread(target=work, daemon=True)  # does not keep a stopped process alive
+    second.start()
+    work()
+    second.join()
+    if faults:
+        raise faults[0]
+    return digests
 
 
 def _node(path: str, node: OpDesc, weights: list[PlacedWeight]) -> list[Any]:

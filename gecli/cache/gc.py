@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from gecli.cache.cache_conf import CacheConf
-from gecli.cache.layout import PRIVATE, host_name, inflight_dir, is_alive
-from gecli.cache.lock import KeyLock, LockTimeout, LockUnavailable, inflight_records, lock_path
+from gecli.cache.layout import PRIVATE, host_name, is_alive
+from gecli.cache.lock import KeyLock, LockTimeout, LockUnavailable, abandoned_records, inflight_records, lock_path
 from gecli.cache.model_cache import forget_entry_hints
 from gecli.cache.recovery import files_of, recover, remove_records, set_aside
 from gecli.cache.sidecar import last_used_ns
@@ -194,11 +194,8 @@ def _loose_garbage(found: Survey, policy: GcPolicy, now: float) -> Iterator[Acti
         elif each.kind == "lock" and policy.locks and _is_idle_lock(found, each, records, now):
             yield Action("remove", "lock", each.key, path=each.path)
     if policy.removes("tmp"):
-        for record in records:
-            since = record.get("since")
-            age = now - since if isinstance(since, int | float) else 0.0
-            if age > policy.grace_s and not is_alive(str(record.get("host")), record.get("pid")):
-                yield Action("remove", "tmp", "", path=os.path.join(inflight_dir(found.directory), record["file"]))
+        for path in abandoned_records(found.directory, now - policy.grace_s):
+            yield Action("remove", "tmp", "", path=path)
 
 
 def _removal(each: LooseFile, why: str) -> Action:

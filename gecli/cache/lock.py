@@ -7,12 +7,14 @@ not depend on it.
 from __future__ import annotations
 
 import os
+import stat
 import threading
 import time
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
+from gecli.artifacts.publish import forget, remove_when_stopped
 from gecli.cache.layout import host_name, inflight_dir, is_alive
 from gecli.wire.regular_file import open_regular, read_regular
 
@@ -56,21 +58,33 @@ class KeyLock:
         if token in _held:
             raise RuntimeError(f"this thread holds the lock of key {self.key} already")
         lock = _file_lock(lock_path(self.directory, self.key), self.mode)
-        self._wait(lock)
-        self._lock = lock
-        _held.add(token)
-        self._record = _write_record(self.directory, self.key)
+        try:
+            self._wait(lock)
+            self._lock = lock
+            _held.add(token)
+            self._record = _record_path(self.directory)
+            remove_when_stopped(self._record)  # a signal may come when no block catches it
+            if not _write_record(self._record, self.key):
+                self._forget_record()
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._record:
-            _remove(self._record)
-        _held.discard(self._token())
+        self._forget_record()
         if self._lock is not None:
+            _held.discard(self._token())
             self._lock.release()
             self._lock = None
+
+    def _forget_record(self) -> None:
+        if self._record:
+            _remove(self._record)
+            forget(self._record)
+            self._record = ""
 
     def _token(self) -> tuple[str, int]:
         return os.path.realpath(lock_path(self.directory, self.key)), threading.get_ident()
@@ -170,21 +184,51 @@ def inflight_records(directory: str) -> list[dict[str, Any]]:
     return found
 
 
-def _write_record(directory: str, key: str) -> str:
-    """Say who holds the key; the lock file itself stays empty, as GE leaves it. Empty when that is not possible."""
+def abandoned_records(directory: str, before_s: float) -> list[str]:
+    """Records, older than a moment, of processes of this host that are gone; a writer may die before a record is whole.
+
+    What they say stands in their names too.
+    """
+    try:
+        names = sorted(os.listdir(inflight_dir(directory)))
+    except OSError:
+        return []
+    own = _host_in_names()
+    found = []
+    for name in names:
+        host, _, rest = name.removesuffix(".json").rpartition("-")[0].rpartition("-")
+        path = os.path.join(inflight_dir(directory), name)
+        if host != own or not rest.isdecimal() or is_alive(host_name(), int(rest)):
+            continue
+        try:
+            status = os.lstat(path)
+        except OSError:
+            continue
+        if status.st_mtime < before_s and not stat.S_ISDIR(status.st_mode):
+            found.append(path)
+    return found
+
+
+def _host_in_names() -> str:
+    return host_name().replace("/", "_")
+
+
+def _record_path(directory: str) -> str:
+    return os.path.join(inflight_dir(directory), f"{_host_in_names()}-{os.getpid()}-{os.urandom(6).hex()}.json")
+
+
+def _write_record(path: str, key: str) -> bool:
+    """Say who holds the key; the lock file itself stays empty, as GE leaves it. False when that is not possible."""
     import json
 
-    host = host_name()
-    content = {"host": host, "pid": os.getpid(), "key": key, "since": round(time.time(), 3), "weights": []}
-    name = f"{host.replace('/', '_')}-{os.getpid()}-{os.urandom(6).hex()}.json"
-    path = os.path.join(inflight_dir(directory), name)
+    content = {"host": host_name(), "pid": os.getpid(), "key": key, "since": round(time.time(), 3), "weights": []}
     try:
-        os.makedirs(inflight_dir(directory), exist_ok=True)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
         with open(path, "x", encoding="utf-8") as stream:
             json.dump(content, stream)
     except OSError:
-        return ""
-    return path
+        return False
+    return True
 
 
 def _remove(path: str) -> None:

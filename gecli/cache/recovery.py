@@ -126,8 +126,9 @@ def stems_of(directory: str, key: str) -> list[str]:
 def remove_old_temporaries(directory: str, key: str, grace_s: float = GRACE_S) -> None:
     """Remove what writers that died left behind."""
     for path in old_temporaries(directory, time.time(), grace_s):
-        match = re.fullmatch(TEMPORARY_PATTERN, os.path.basename(path))
-        if match and match["key"] == key:
+        name = os.path.basename(path)
+        match = re.fullmatch(TEMPORARY_PATTERN, name)
+        if (match and match["key"] == key) or name.startswith(f".{key}.idx.tmp."):
             _unlink(path)
 
 

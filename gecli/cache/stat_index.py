@@ -155,16 +155,24 @@ def write_rows(path: str, rows: Iterable[StatRow]) -> None:
 
 def write_hint(path: str, text: str) -> None:
     """Replace a small private file of the cache at once, without syncing; failures are ignored: it is a hint."""
-    temporary = f"{path}.tmp.{os.getpid()}"
+    folder, name = os.path.split(path)
+    temporary = os.path.join(folder, f".{name}.tmp.{os.getpid()}.{os.urandom(4).hex()}")
     try:
         with open(temporary, "w", encoding="utf-8", errors="surrogateescape", newline="") as stream:
             stream.write(text)
         os.replace(temporary, path)
     except OSError:
-        try:
-            os.unlink(temporary)
-        except OSError:
-            return
+        _remove(temporary)
+    except BaseException:  # a signal
+        _remove(temporary)
+        raise
+
+
+def _remove(path: str) -> None:
+    try:
+        os.unlink(path)
+    except OSError:
+        return
 
 
 def short_name(text: str) -> str:

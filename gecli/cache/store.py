@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, BinaryIO
 
+from gecli.artifacts.publish import forget, remove_when_stopped
 from gecli.cache.index import IndexContent, IndexRecord, index_path, index_text, new_record
 from gecli.cache.layout import OM, RDCPKT, SIDECAR, entry_path, free_stem
 from gecli.cache.sidecar import Sidecar
@@ -98,15 +99,16 @@ def temporary(directory: str, stem: str, suffix: str, mode: int) -> Iterator[tup
     """A new file `.{stem}{suffix}.tmp.{pid}.{random}`, which is gone when the block ends."""
     path = os.path.join(directory, f".{stem}{suffix}.tmp.{os.getpid()}.{os.urandom(4).hex()}")
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
-    stream = os.fdopen(os.open(path, flags, mode), "w+b")
+    remove_when_stopped(path)  # a signal may come where no block catches it
     try:
-        with stream:
+        with os.fdopen(os.open(path, flags, mode), "w+b") as stream:
             if mode == SHARED_MODE:
                 os.fchmod(stream.fileno(), mode)  # whatever the umask: the group shall use the entry
             yield stream, path
     finally:
         with suppress(OSError):
             os.unlink(path)
+        forget(path)
 
 
 def seal(stream: BinaryIO) -> None:

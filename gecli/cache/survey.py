@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from gecli.cache.candidate import damaged_file, looks_like_om, missing_file
 from gecli.cache.graph_key import is_graph_key
 from gecli.cache.index import SUFFIX, IndexContent, IndexRecord, UnreadableIndex, read_index
-from gecli.cache.layout import FILE_PATTERN, OM, PRIVATE, SIDECAR, entry_path, stat_dir
+from gecli.cache.layout import FILE_PATTERN, OM, PRIVATE, SIDECAR, entry_path, quarantine_dir, request_dir, stat_dir
 from gecli.cache.lock import is_busy
 from gecli.cache.recovery import adoptable, files_of
 from gecli.cache.sidecar import InvalidSidecar, Sidecar, last_used_ns, read_sidecar
@@ -102,7 +102,7 @@ def survey(directory: str, key_glob: str | None = None) -> Survey:
     found.loose = [
         each for name in sorted(names - owned) if (each := _loose(directory, name, owners, key_glob)) is not None
     ]
-    found.loose += _hints(directory)
+    found.loose += _private(directory)
     return found
 
 
@@ -268,18 +268,22 @@ def _loose(directory: str, name: str, owners: set[str], key_glob: str | None) ->
     return LooseFile(path, kind, status.st_size, status.st_mtime, key)
 
 
-def _hints(directory: str) -> list[LooseFile]:
-    """Files of the stat index; they are rows of a cache of their own and never missed."""
-    try:
-        names = sorted(os.listdir(stat_dir(directory)))
-    except OSError:
-        return []
-    found = [(path, _status(path)) for path in (os.path.join(stat_dir(directory), name) for name in names)]
-    return [
-        LooseFile(path, "hint", status.st_size, status.st_mtime)
-        for path, status in found
-        if status is not None and not stat.S_ISDIR(status.st_mode)
-    ]
+def _private(directory: str) -> list[LooseFile]:
+    """Files of the stat index, which are a cache of their own and never missed, and what writers left half made."""
+    found = []
+    for folder in (stat_dir(directory), request_dir(directory), quarantine_dir(directory)):
+        try:
+            names = sorted(os.listdir(folder))
+        except OSError:
+            continue
+        for name in names:
+            is_temporary = TEMPORARY.fullmatch(name) is not None
+            path = os.path.join(folder, name)
+            status = _status(path) if is_temporary or folder == stat_dir(directory) else None
+            if status is not None and not stat.S_ISDIR(status.st_mode):
+                kind = "tmp" if is_temporary else "hint"
+                found.append(LooseFile(path, kind, status.st_size, status.st_mtime))
+    return found
 
 
 def _selected(key: str, glob: str | None) -> bool:

@@ -3,42 +3,33 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from gecli.cli.console import Console
+from gecli.cli.stopping import STOPS, arm, disarm, end, ending_of
 from gecli.options.argv import Scan, scan
 from gecli.version import __version__
 
 if TYPE_CHECKING:
     from gecli.errors import Diagnostic
 
-INTERRUPTED, TERMINATED, BROKEN_PIPE, INTERNAL, USAGE = 130, 143, 141, 70, 2
+BROKEN_PIPE, INTERNAL, USAGE = 141, 70, 2
 ATC_FAILURE = 255
 ATC_START = "ATC start working now, please wait for a moment."
 ATC_SUCCESS = "ATC run success, welcome to the next use."
 ATC_FAILED = "ATC run failed, Please check the detail log, Try 'atc --help' for more information"
 
 
-class Terminated(BaseException):
-    """SIGTERM arrived; like KeyboardInterrupt it passes every `except Exception`."""
-
-
 def run(argv: list[str]) -> int:
     """Run a command line; returns its exit status and never lets an exception out."""
-    signal.signal(signal.SIGTERM, _terminate)
-    sys.unraisablehook = _stop_later
+    arm()
     try:
         status = _run(argv)
-    except KeyboardInterrupt:  # before or after the guarded part
-        status = _stopped(Console(), "interrupted", INTERRUPTED)
-    except Terminated:
-        status = _stopped(Console(), "terminated", TERMINATED)
-    # Nothing is left to clean up: from here a signal may end the process at once.
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+        end()
+    except STOPS as stop:  # before or after the guarded part
+        status = stopped(stop)
+    disarm()
     return status
 
 
@@ -70,10 +61,8 @@ def _guarded(found: Scan, console: Console, compat: bool) -> int:
             status = ATC_FAILURE if status else 0
         console.stdout.flush()
         return status
-    except KeyboardInterrupt:
-        return _stopped(console, "interrupted", INTERRUPTED)
-    except Terminated:
-        return _stopped(console, "terminated", TERMINATED)
+    except STOPS as stop:
+        return stopped(stop, console)
     except BrokenPipeError:
         _drop_stdout()
         return BROKEN_PIPE
@@ -168,26 +157,15 @@ def error_document(subcommand: str, errors: tuple[Diagnostic, ...], warnings: li
     }
 
 
-def _terminate(number: int, frame: FrameType | None) -> None:
-    raise Terminated
-
-
-def _stop_later(fault: sys.UnraisableHookArgs) -> None:
-    """A stop that hit a callback of the interpreter, which swallows exceptions, comes once more a moment later."""
-    if isinstance(fault.exc_value, KeyboardInterrupt | Terminated) and hasattr(signal, "setitimer"):
-        handler = _terminate if isinstance(fault.exc_value, Terminated) else signal.default_int_handler
-        signal.signal(signal.SIGALRM, handler)
-        signal.setitimer(signal.ITIMER_REAL, 0.01)
-    else:
-        sys.__unraisablehook__(fault)
-
-
-def _stopped(console: Console, word: str, status: int) -> int:
-    # A second signal while cleaning up must not leave temporary files behind.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+def stopped(stop: BaseException, console: Console | None = None) -> int:
+    """Take away what was begun and say why; the exit status of the signal."""
+    end()
     clean_up()
-    console.say(f"gecli: {word}")
+    status, word = ending_of(stop)
+    try:
+        (console or Console()).say(f"gecli: {word}")
+    except OSError:  # the terminal is gone
+        _drop_stderr()
     return status
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from gecli.cache.command_memo import Memo, Placement
 
 STARTED_NS = time.time_ns()  # nothing was read before
-BROKEN_PIPE, TERMINATED = 141, 143
+BROKEN_PIPE = 141
 USE_TIME_STEP_NS = 3_600_000_000_000  # as gecli.cache.model_cache: renewed at most once an hour
 
 
@@ -64,27 +64,11 @@ def _place(output: Placement) -> bool:
     from gecli.cache.stat_index import numbers_of, touch_as_witness
 
     if output.numbers is None or numbers_of(output.target) != output.numbers or os.path.islink(output.target):
-        _copy(output.source, output.target)
+        from gecli.artifacts.publish import place_copy
+
+        place_copy(output.source, output.target)
     output.numbers = touch_as_witness(output.target)
     return True
-
-
-def _copy(source: str, target: str) -> None:
-    import _signal  # type: ignore[import-not-found]  # the builtin part of signal, which costs 4 ms less
-
-    from gecli.artifacts.publish import place_copy
-
-    # No handlers are installed yet, and a temporary file must not stay behind.
-    before = _signal.signal(_signal.SIGTERM, terminate)
-    try:
-        place_copy(source, target)
-    finally:
-        _signal.signal(_signal.SIGTERM, before)
-
-
-def terminate(number: int, frame: object) -> None:
-    """SIGTERM while an output is written: end, and let the writer remove its temporary file."""
-    raise SystemExit(TERMINATED)
 
 
 def _note_use(memo: Memo) -> bool:

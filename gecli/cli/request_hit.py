@@ -14,9 +14,6 @@ from gecli.options.argv import Scan, scan
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from gecli.cache.candidate import Found
-    from gecli.compiler.cache_setup import CacheSetup
-    from gecli.compiler.job import Job
     from gecli.compiler.result import ModelResult
     from gecli.options.values import Options
 
@@ -63,7 +60,7 @@ def _options(found: Scan) -> Options | None:
 def _delivered(models: list[str], options: Options) -> ModelResult | None:
     from gecli.cache.stat_index import StatIndex
     from gecli.compiler.cache_setup import CacheOff, cache_setup
-    from gecli.compiler.direct_hit import direct_hits
+    from gecli.compiler.direct_hit import deliver_direct, direct_hits
     from gecli.compiler.job import jobs_of
 
     try:
@@ -73,24 +70,9 @@ def _delivered(models: list[str], options: Options) -> ModelResult | None:
             return None
         stats = StatIndex(trusting=setup.cache.verify != "full")
         hits = direct_hits(setup, jobs, options, stats)
-        return _place(setup, jobs[0], hits[0], options, stats) if hits else None
+        return deliver_direct(setup, jobs[0], hits[0], options, stats) if hits else None
     except Exception:  # told by the long way
         return None
-
-
-def _place(setup: CacheSetup, job: Job, found: Found, options: Options, stats: object) -> ModelResult:
-    import _signal  # type: ignore[import-not-found]  # the builtin part of signal
-
-    from gecli.cache.stat_index import StatIndex
-    from gecli.cli.fast_hit import terminate
-    from gecli.compiler.direct_hit import deliver_direct
-
-    assert isinstance(stats, StatIndex)
-    before = _signal.signal(_signal.SIGTERM, terminate)  # a temporary file must not stay behind
-    try:
-        return deliver_direct(setup, job, found, options, stats)
-    finally:
-        _signal.signal(_signal.SIGTERM, before)
 
 
 def _soc(options: Options) -> str:

@@ -33,9 +33,11 @@ def write_json(graph: Graph, path: str) -> None:
         with open(temporary, "w", encoding="utf-8", newline="\n") as stream:
             stream.writelines(document_text(document_of(graph, directory)))
         os.replace(temporary, path)
-    except OSError as err:
+    except BaseException as err:  # nor may a signal leave half a file behind
         if os.path.exists(temporary):
             os.unlink(temporary)
+        if not isinstance(err, OSError):
+            raise
         raise OutputError(
             "G6001", "the graph cannot be written", where=path, why=err.strerror or "", file=path
         ) from err

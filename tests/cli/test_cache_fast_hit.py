@@ -29,7 +29,7 @@ sys.exit(status)
 """
 ALLOWED = {
     "gecli", "gecli.__main__", "gecli.artifacts", "gecli.artifacts.publish", "gecli.cache", "gecli.cache.command_memo",
-    "gecli.cache.stat_index", "gecli.cli", "gecli.cli.fast_hit", "gecli.version", "gecli.wire",
+    "gecli.cache.stat_index", "gecli.cli", "gecli.cli.fast_hit", "gecli.cli.stopping", "gecli.version", "gecli.wire",
     "gecli.wire.regular_file",
 }  # fmt: skip
 HEAVY = [
