@@ -151,7 +151,7 @@ class CommonLSTM(_Recurrent):
         slots = [*inputs, *[None] * (8 - len(inputs))]
         if not self.plain or self.input_forget or slots[7] is not None or not _fast(self, slots, outputs):
             return None
-        return bind_lstm(self.reversals, slots, outputs)
+        return _whatever_lengths(self, bind_lstm(self.reversals, slots, outputs), slots, outputs)
 
 
 @operator()
@@ -198,7 +198,8 @@ class CommonGRU(_Recurrent):
         slots = [*inputs, *[None] * (6 - len(inputs))]
         if not self.plain or not _fast(self, slots, outputs):
             return None
-        return bind_gru(self.reversals, slots, outputs, bool(self.linear_before_reset))
+        fast = bind_gru(self.reversals, slots, outputs, bool(self.linear_before_reset))
+        return _whatever_lengths(self, fast, slots, outputs)
 
 
 @operator()
@@ -238,15 +239,30 @@ class CommonRNN(_Recurrent):
 
 
 def _fast(op: Any, slots: Sequence[Array | None], outputs: Sequence[Array]) -> bool:
-    """float32 with constant weights, and every sequence full."""
-    x, lengths = slots[0], slots[4]
-    if x is None or x.dtype != np.float32 or not constant(op, 1, 2) or any(y is None for y in outputs):
+    """float32 with constant weights."""
+    x = slots[0]
+    if x is None or x.dtype != np.float32 or not x.size or not constant(op, 1, 2) or any(y is None for y in outputs):
         return False
     if slots[3] is not None and not constant(op, 3):
         return False
-    if len(outputs) != len(op.type.outputs):
-        return False
-    return lengths is None or (constant(op, 4) and bool((lengths == x.shape[0]).all()))
+    return len(outputs) == len(op.type.outputs)
+
+
+def _whatever_lengths(op: Any, full: Step, slots: Sequence[Array | None], outputs: Sequence[Array]) -> Step:
+    """`full` while every sequence has all steps, which only the run can tell, else the kernel."""
+    x, lengths = slots[0], slots[4]
+    if x is None or lengths is None:
+        return full
+    steps = x.shape[0]
+
+    def run() -> None:
+        if (lengths == steps).all():
+            full()
+            return
+        for output, value in zip(outputs, op.kernel(*slots)):
+            np.copyto(output, value)
+
+    return run
 
 
 def _import_recurrent(

@@ -1,11 +1,14 @@
 """Recurrent layers over fixed arrays: the input projection is one matmul over all steps, gates one tanh a step.
 
-sigmoid(x) = tanh(x / 2) / 2 + 1/2, so the sigmoid gates' weights are halved once and one tanh serves all gates.
+sigmoid(x) = tanh(x / 2) / 2 + 1/2, so the sigmoid gates' weights are halved once and one tanh serves all gates. Two
+directions run side by side, the second from the last time on: a numpy call takes longer to start than to work here,
+so one call does both. Arrays of a step are [batch, ...] with one direction and [2, batch, ...] with two.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,78 +17,128 @@ from gecli.ops.numeric import Array, Step
 HALF = np.float32(0.5)
 
 
+class _Layer(NamedTuple):
+    """The arrays of one layer, its directions stacked where there are two. Gates lie one after another."""
+
+    project: Step  # computes the inputs' part of all gates
+    gates_x: list[Array]  # that part, for every step in its order
+    recurrent: Array  # [gates, ..., hidden, hidden]
+    y: list[Array]  # where each step puts its output
+    finish: Step | None  # brings the outputs into the order of time
+
+
 def bind_lstm(reversals: Sequence[bool], slots: Sequence[Array | None], outputs: Sequence[Array]) -> Step:
     """x, w, r, b, -, initial_h, initial_c -> y, y_h, y_c, for default activations and full sequences."""
     x, w, r, b, _, initial_h, initial_c, _ = slots
     assert x is not None and w is not None and r is not None
-    y, y_h, y_c = outputs
     hidden = r.shape[2]
     scale = np.ones(4 * hidden, np.float32)
     scale[: 3 * hidden] = HALF
-    runs = []
-    for d, reverse in enumerate(reversals):
-        bias = None if b is None else (b[d, : 4 * hidden] + b[d, 4 * hidden :]) * scale
-        project, gates_x = _projection(x, w[d], scale, bias)
-        h0 = None if initial_h is None else initial_h[d]
-        c0 = None if initial_c is None else initial_c[d]
-        runs.append(_lstm_run(project, gates_x, _packed(r[d], scale), y[:, d], y_h[d], y_c[d], h0, c0, reverse))
-    return _all(runs)
+    bias = None if b is None else (b[:, : 4 * hidden] + b[:, 4 * hidden :]) * scale
+    layer = _layer(reversals, x, w, r, scale, bias, outputs[0])
+    return _lstm_run(layer, _stacked(outputs[1]), _stacked(outputs[2]), _stacked(initial_h), _stacked(initial_c))
 
 
-def _packed(weight: Array, scale: Array) -> Array:
-    """The weight transposed, its gate columns scaled."""
-    return np.ascontiguousarray((weight * scale[:, None]).T)
+def bind_gru(
+    reversals: Sequence[bool], slots: Sequence[Array | None], outputs: Sequence[Array], linear_before_reset: bool
+) -> Step:
+    """x, w, r, b, -, initial_h -> y, y_h, for default activations and full sequences."""
+    x, w, r, b, _, initial_h = slots
+    assert x is not None and w is not None and r is not None
+    hidden = r.shape[2]
+    scale = np.ones(3 * hidden, np.float32)
+    scale[: 2 * hidden] = HALF
+    bias, inner = None, None
+    if b is not None:
+        bias = b[:, : 3 * hidden].copy()
+        bias[:, : 2 * hidden] += b[:, 3 * hidden : 5 * hidden]
+        if linear_before_reset:
+            inner = _stacked(b[:, None, 5 * hidden :].copy())
+        else:
+            bias[:, 2 * hidden :] += b[:, 5 * hidden :]
+        bias *= scale
+    layer = _layer(reversals, x, w, r, scale, bias, outputs[0])
+    if linear_before_reset:
+        return _gru_run_linear(layer, inner, _stacked(outputs[1]), _stacked(initial_h))
+    return _gru_run(layer, _stacked(outputs[1]), _stacked(initial_h))
 
 
-def _projection(x: Array, w: Array, scale: Array, bias: Array | None) -> tuple[Step, Array]:
-    """A step that computes the inputs' part of all gates, and the array [time, batch, gates] that it fills."""
+def _stacked(array: Array | None) -> Array | None:
+    """Without the axis of directions when there is one direction."""
+    return array[0] if array is not None and len(array) == 1 else array
+
+
+def _layer(
+    reversals: Sequence[bool], x: Array, w: Array, r: Array, scale: Array, bias: Array | None, y: Array
+) -> _Layer:
     steps, batch, features = x.shape
+    hidden, count = r.shape[2], len(reversals)
+    gates_x = np.empty((steps, len(scale) // hidden, count, batch, hidden), np.float32)
+    found = np.empty((steps, count, batch, hidden), np.float32)
+    ways = [slice(None, None, -1 if reverse else 1) for reverse in reversals]
+    product = gates_x if count * batch == 1 and not reversals[0] else np.empty((steps, batch, len(scale)), np.float32)
     flat = x.reshape(steps * batch, features)
-    packed = _packed(w, scale)
-    out = np.empty((steps * batch, packed.shape[1]), np.float32)
-    matmul, add = np.matmul, np.add
+    parts = []
+    for d, way in enumerate(ways):
+        by_gate = product.reshape(steps, batch, -1, hidden).swapaxes(1, 2)
+        added = None if bias is None else bias[d].reshape(-1, 1, hidden)
+        packed = np.ascontiguousarray((w[d] * scale[:, None]).T)
+        whole = product.reshape(steps * batch, -1)
+        parts.append(_projection(flat, packed, whole, by_gate[way], added, gates_x[:, :, d]))
+    copies = [(y[:, d], found[way, d]) for d, way in enumerate(ways)]
+
+    def project() -> None:
+        for part in parts:
+            part()
+
+    def finish() -> None:
+        for target, source in copies:
+            np.copyto(target, source)
+
+    recurrent = (r * scale[:, None]).reshape(count, -1, hidden, hidden)
+    recurrent = np.ascontiguousarray(np.moveaxis(recurrent, 1, 0).swapaxes(2, 3))
+    if count == 1:  # the outputs of one direction go where they belong
+        times = range(steps)[ways[0]]
+        return _Layer(parts[0], list(gates_x[:, :, 0]), recurrent[:, 0], [y[t, 0] for t in times], None)
+    return _Layer(project, list(gates_x), recurrent, list(found), finish)
+
+
+def _projection(flat: Array, packed: Array, product: Array, by_gate: Array, bias: Array | None, target: Array) -> Step:
+    """product = flat @ packed, then target = by_gate + bias, where by_gate is a view of the product."""
+    matmul, add, copyto = np.matmul, np.add, np.copyto
+    in_place = bias is None and np.shares_memory(by_gate, target)
 
     def run() -> None:
-        matmul(flat, packed, out)
+        matmul(flat, packed, product)
         if bias is not None:
-            add(out, bias, out)
-
-    return run, out.reshape(steps, batch, -1)
-
-
-def _all(runs: Sequence[Step]) -> Step:
-    if len(runs) == 1:
-        return runs[0]
-
-    def run() -> None:
-        for each in runs:
-            each()
+            add(by_gate, bias, target)
+        elif not in_place:
+            copyto(target, by_gate)
 
     return run
 
 
-def _lstm_run(
-    project: Step,
-    gates_x: Array,
-    recurrent: Array,
-    y: Array,
-    y_h: Array,
-    y_c: Array,
-    h0: Array | None,
-    c0: Array | None,
-    reverse: bool,
-) -> Step:
-    steps, batch, wide = gates_x.shape
-    hidden = wide // 4
-    gates = np.empty((batch, wide), np.float32)
-    sigmoids = gates[:, : 3 * hidden]
-    i, o, f, g = (gates[:, n * hidden : (n + 1) * hidden] for n in range(4))
-    c, scratch = np.empty((batch, hidden), np.float32), np.empty((batch, hidden), np.float32)
-    zeros = np.zeros((batch, hidden), np.float32)
-    first_h = zeros if h0 is None else h0
-    first_c = zeros if c0 is None else c0
-    times = range(steps - 1, -1, -1) if reverse else range(steps)
-    pairs = [(gates_x[t], y[t]) for t in times]
+def _product(weight: Array, product: Array) -> tuple[Array, Array]:
+    """What to multiply a state by and where to put it: all gates of one sequence are one product, rows of a matrix."""
+    gates, hidden = len(weight), weight.shape[-1]
+    if product.size > gates * hidden:
+        return weight, product
+    return np.ascontiguousarray(weight.swapaxes(0, 1)).reshape(hidden, -1), product.reshape(1, -1)
+
+
+def _start(given: Array | None, like: Array) -> Array:
+    return np.zeros(like.shape, np.float32) if given is None else given
+
+
+def _lstm_run(layer: _Layer, y_h: Array, y_c: Array, h0: Array | None, c0: Array | None) -> Step:
+    project, gates_x, recurrent, y, finish = layer
+    gates = np.empty(gates_x[0].shape, np.float32)
+    weight, product = _product(recurrent, gates)
+    sigmoids = gates[:3]
+    i, o, f, g = gates
+    c, scratch = np.empty(y_h.shape, np.float32), np.empty(y_h.shape, np.float32)
+    first_h, first_c = _start(h0, y_h), _start(c0, y_h)
+    pairs = list(zip(gates_x, y))
     matmul, add, multiply, tanh, copyto = np.matmul, np.add, np.multiply, np.tanh, np.copyto
 
     def run() -> None:
@@ -93,7 +146,7 @@ def _lstm_run(
         copyto(c, first_c)
         h = first_h
         for x_t, y_t in pairs:
-            matmul(h, recurrent, gates)
+            matmul(h, weight, product)
             add(gates, x_t, gates)
             tanh(gates, gates)
             multiply(sigmoids, HALF, sigmoids)
@@ -106,64 +159,24 @@ def _lstm_run(
             h = y_t
         copyto(y_h, h)
         copyto(y_c, c)
+        if finish is not None:
+            finish()
 
     return run
 
 
-def bind_gru(
-    reversals: Sequence[bool], slots: Sequence[Array | None], outputs: Sequence[Array], linear_before_reset: bool
-) -> Step:
-    """x, w, r, b, -, initial_h -> y, y_h, for default activations and full sequences."""
-    x, w, r, b, _, initial_h = slots
-    assert x is not None and w is not None and r is not None
-    y, y_h = outputs
-    hidden = r.shape[2]
-    scale = np.ones(3 * hidden, np.float32)
-    scale[: 2 * hidden] = HALF
-    runs = []
-    for d, reverse in enumerate(reversals):
-        bias, inner = None, None
-        if b is not None:
-            bias = b[d, : 3 * hidden].copy()
-            bias[: 2 * hidden] += b[d, 3 * hidden : 5 * hidden]
-            if linear_before_reset:
-                inner = b[d, 5 * hidden :].copy()
-            else:
-                bias[2 * hidden :] += b[d, 5 * hidden :]
-            bias *= scale
-        project, gates_x = _projection(x, w[d], scale, bias)
-        h0 = None if initial_h is None else initial_h[d]
-        make = _gru_run_linear if linear_before_reset else _gru_run
-        runs.append(make(project, gates_x, _packed(r[d], scale), inner, y[:, d], y_h[d], h0, reverse))
-    return _all(runs)
-
-
-def _gru_pairs(gates_x: Array, y: Array, reverse: bool) -> list[tuple[Array, Array, Array]]:
+def _gru_pairs(layer: _Layer) -> list[tuple[Array, Array, Array]]:
     """For each step: the inputs' part of z and r, that of the candidate, and the place of the output."""
-    steps, _, wide = gates_x.shape
-    both = 2 * (wide // 3)
-    times = range(steps - 1, -1, -1) if reverse else range(steps)
-    return [(gates_x[t, :, :both], gates_x[t, :, both:], y[t]) for t in times]
+    return [(x[:2], x[2], y) for x, y in zip(layer.gates_x, layer.y)]
 
 
-def _gru_run_linear(
-    project: Step,
-    gates_x: Array,
-    recurrent: Array,
-    inner: Array | None,
-    y: Array,
-    y_h: Array,
-    h0: Array | None,
-    reverse: bool,
-) -> Step:
+def _gru_run_linear(layer: _Layer, inner: Array | None, y_h: Array, h0: Array | None) -> Step:
     """candidate = tanh(x + r * (h R + b)): one matmul a step."""
-    _, batch, wide = gates_x.shape
-    hidden = wide // 3
-    product = np.empty((batch, wide), np.float32)
-    gates, candidate = product[:, : 2 * hidden], product[:, 2 * hidden :]
-    z, r = product[:, :hidden], product[:, hidden : 2 * hidden]
-    first = np.zeros((batch, hidden), np.float32) if h0 is None else h0
-    pairs = _gru_pairs(gates_x, y, reverse)
+    project, finish = layer.project, layer.finish
+    all_gates = np.empty(layer.gates_x[0].shape, np.float32)
+    weight, product = _product(layer.recurrent, all_gates)
+    gates, (z, r, candidate) = all_gates[:2], all_gates
+    first, pairs = _start(h0, y_h), _gru_pairs(layer)
     matmul, add, multiply, tanh = np.matmul, np.add, np.multiply, np.tanh
     blend = _blend(z, candidate)
 
@@ -171,7 +184,7 @@ def _gru_run_linear(
         project()
         h = first
         for x_gates, x_candidate, y_t in pairs:
-            matmul(h, recurrent, product)
+            matmul(h, weight, product)
             add(gates, x_gates, gates)
             tanh(gates, gates)
             multiply(gates, HALF, gates)
@@ -184,32 +197,21 @@ def _gru_run_linear(
             blend(h, y_t)
             h = y_t
         np.copyto(y_h, h)
+        if finish is not None:
+            finish()
 
     return run
 
 
-def _gru_run(
-    project: Step,
-    gates_x: Array,
-    recurrent: Array,
-    inner: Array | None,
-    y: Array,
-    y_h: Array,
-    h0: Array | None,
-    reverse: bool,
-) -> Step:
+def _gru_run(layer: _Layer, y_h: Array, h0: Array | None) -> Step:
     """candidate = tanh(x + (r * h) R + b): two matmuls a step."""
-    _, batch, wide = gates_x.shape
-    hidden = wide // 3
-    gates, candidate = np.empty((batch, 2 * hidden), np.float32), np.empty((batch, hidden), np.float32)
-    kept = np.empty((batch, hidden), np.float32)
-    z, r = gates[:, :hidden], gates[:, hidden:]
-    r_gates, r_candidate = (
-        np.ascontiguousarray(recurrent[:, : 2 * hidden]),
-        np.ascontiguousarray(recurrent[:, 2 * hidden :]),
-    )
-    first = np.zeros((batch, hidden), np.float32) if h0 is None else h0
-    pairs = _gru_pairs(gates_x, y, reverse)
+    project, finish = layer.project, layer.finish
+    gates = np.empty((2, *y_h.shape), np.float32)
+    candidate, kept = np.empty(y_h.shape, np.float32), np.empty(y_h.shape, np.float32)
+    z, r = gates
+    r_gates, product = _product(layer.recurrent[:2], gates)
+    r_candidate = layer.recurrent[2]
+    first, pairs = _start(h0, y_h), _gru_pairs(layer)
     matmul, add, multiply, tanh = np.matmul, np.add, np.multiply, np.tanh
     blend = _blend(z, candidate)
 
@@ -217,7 +219,7 @@ def _gru_run(
         project()
         h = first
         for x_gates, x_candidate, y_t in pairs:
-            matmul(h, r_gates, gates)
+            matmul(h, r_gates, product)
             add(gates, x_gates, gates)
             tanh(gates, gates)
             multiply(gates, HALF, gates)
@@ -229,6 +231,8 @@ def _gru_run(
             blend(h, y_t)
             h = y_t
         np.copyto(y_h, h)
+        if finish is not None:
+            finish()
 
     return run
 

@@ -101,3 +101,26 @@ def test_an_unknown_activation_is_refused() -> None:
     assert kind is not None
     with pytest.raises(ValueError, match="activation 'Sine'"):
         kind.cls(hidden_size=HIDDEN, activations=("Sine",)).kernel(*layer("RNN"))
+
+
+@pytest.mark.parametrize("op", ["LSTM", "GRU"])
+@pytest.mark.parametrize("directions, batch, reverse", [(1, 1, False), (1, 1, True), (2, 1, False), (2, 3, False)])
+@pytest.mark.parametrize("ends", [5, 2])
+def test_a_bound_layer_follows_the_lengths_that_a_run_brings(
+    op: str, directions: int, batch: int, reverse: bool, ends: int
+) -> None:
+    kind = find(f"Common{op}")
+    assert kind is not None
+    direction = "bidirectional" if directions == 2 else "reverse" if reverse else "forward"
+    made = kind.cls(hidden_size=HIDDEN, direction=direction)
+    made.constant_inputs = frozenset((1, 2, 3))
+    inputs = layer(op, directions, "bhc")
+    inputs[0] = np.ascontiguousarray(inputs[0][:, :batch])
+    inputs[5:] = [np.ascontiguousarray(state[:, :batch]) for state in inputs[5:]]
+    lengths = inputs[4] = np.full(batch, STEPS, np.int32)
+    outputs = [np.empty_like(value) for value in made.kernel(*inputs)]
+    step = made.bind(inputs, outputs)
+    lengths[-1] = ends
+    step()
+    for got, want in zip(outputs, made.kernel(*inputs), strict=True):
+        np.testing.assert_allclose(got, want, rtol=0, atol=1e-6)
