@@ -12,6 +12,7 @@ from gecli.options.global_table import GLOBAL_OPTIONS
 from gecli.options.option import Option
 from gecli.options.spelling import closest
 from gecli.options.table import find_flag, flags_of
+from gecli.options.text_file import read_text_file
 from gecli.options.values import ConfigValues
 
 if TYPE_CHECKING:
@@ -94,13 +95,12 @@ def _read(
     source: str, path: str, problems: list[Diagnostic], *, prefix: str = "", must_exist: bool = False
 ) -> ConfigFile | None:
     try:
-        with open(path, encoding="utf-8") as file:
-            text = file.read()
+        text = read_text_file(path)
     except (FileNotFoundError, NotADirectoryError) as error:
         if must_exist:
             problems.append(_unreadable(path, error))
         return None
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:
         problems.append(_unreadable(path, error))
         return None
     if prefix and "[tool.gecli" not in text:

@@ -8,6 +8,7 @@ from typing import Any
 
 from gecli.engine.precision import MixLists
 from gecli.errors import Diagnostic, InputError, InvalidOption
+from gecli.options.text_file import read_text_file, why_unreadable
 from gecli.options.values import Options
 
 SWITCHES, SWITCH_FILE, MIX_FILE = "ge.optimizationSwitch", "ge.fusionSwitchFile", "ge.exec.modify_mixlist"
@@ -98,12 +99,10 @@ def _switches_of_file(options: Options, known: Mapping[str, bool]) -> dict[str, 
 
 def _read(path: str, option: str) -> str:
     try:
-        with open(path, encoding="utf-8") as stream:
-            return stream.read()
-    except (OSError, UnicodeDecodeError) as error:
-        why = getattr(error, "strerror", None) or str(error)
+        return read_text_file(path)
+    except (OSError, ValueError) as error:
         raise InputError(
-            "E13001", f"file {path} of {option} cannot be read", why=why, file=path, option=option
+            "E13001", f"file {path} of {option} cannot be read", why=why_unreadable(error), file=path, option=option
         ) from error
 
 

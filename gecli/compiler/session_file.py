@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 
 from gecli.artifacts.publish import publish_bytes
 from gecli.compiler.session import Session
 from gecli.errors import CacheError, InputError, OutputError
 from gecli.options.values import Options
+from gecli.wire.regular_file import open_regular, read_regular
 from gecli.wire.var_session import decode_var_manager, encode_var_manager
 
 POLL_S = 0.05
@@ -22,7 +23,14 @@ def locked_session_files(options: Options) -> Iterator[None]:
 
     Raises CacheError (G5001) when another command keeps one for longer than --lock-timeout.
     """
-    paths = {os.path.realpath(path) for path in (options.text("session-in"), options.text("session-out")) if path}
+    start = options.text("session-in")
+    paths = {os.path.realpath(path) for path in (start, options.text("session-out")) if path}
+    # Where no command is at work, a session that cannot be read is refused before anything is written.
+    if start and not os.path.exists(f"{os.path.realpath(start)}.lock"):
+        try:
+            os.close(open_regular(start))
+        except OSError as error:
+            raise _no_session(start, error) from error
     timeout = options.number("lock-timeout")
     with ExitStack() as stack:
         for path in sorted(paths):
@@ -36,17 +44,9 @@ def continue_session(session: Session, path: str) -> None:
     Its variables keep their format: the models compiled with them cannot be compiled again here. Raises InputError.
     """
     try:
-        with open(path, "rb") as stream:
-            data = stream.read()
+        data = read_regular(path)
     except OSError as error:
-        raise InputError(
-            "E13001",
-            f"session file {path} cannot be read",
-            why=error.strerror or str(error),
-            do="the first command of a session has --session-out only",
-            file=path,
-            option="--session-in",
-        ) from error
+        raise _no_session(path, error) from error
     manager = decode_var_manager(data, path=path)
     resource = manager.resource
     session.manager = manager
@@ -63,33 +63,68 @@ def save_session(session: Session, path: str) -> None:
 
 @contextmanager
 def _locked(path: str, timeout_s: float) -> Iterator[None]:
-    """An exclusive flock on `<path>.lock`, which stays: removing it would let two commands hold different files."""
+    """An exclusive flock on `<path>.lock`, which is removed by its holder.
+
+    Whoever got the lock of a file that is no longer the one of that name tries again, so two commands never hold
+    two files of one name.
+    """
     import fcntl
 
     lock = f"{path}.lock"
+    end = time.monotonic() + timeout_s
+    while True:
+        descriptor = _opened_lock(lock)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if _is_file_of(descriptor, lock):
+                break
+            os.close(descriptor)
+            continue
+        except BlockingIOError:
+            os.close(descriptor)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        if time.monotonic() >= end:
+            raise CacheError(
+                "G5001",
+                f"session file {path} is in use",
+                why=f"another command has held its lock for {timeout_s:g} s",
+                do="wait, or raise --lock-timeout",
+                kind="lock_timeout",
+                file=path,
+            )
+        time.sleep(POLL_S)
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            os.unlink(lock)
+        os.close(descriptor)
+
+
+def _opened_lock(lock: str) -> int:
     try:
         os.makedirs(os.path.dirname(lock), exist_ok=True)
-        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        return os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | getattr(os, "O_NONBLOCK", 0), 0o666)
     except OSError as error:
         why = error.strerror or str(error)
         raise OutputError("G6001", f"{lock} cannot be written", why=why, file=lock) from error
+
+
+def _is_file_of(descriptor: int, path: str) -> bool:
     try:
-        end = time.monotonic() + timeout_s
-        while True:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() >= end:
-                    raise CacheError(
-                        "G5001",
-                        f"session file {path} is in use",
-                        why=f"another command has held its lock for {timeout_s:g} s",
-                        do="wait, or raise --lock-timeout",
-                        kind="lock_timeout",
-                        file=path,
-                    ) from None
-                time.sleep(POLL_S)
-        yield
-    finally:
-        os.close(descriptor)
+        return os.path.samestat(os.fstat(descriptor), os.stat(path))
+    except FileNotFoundError:
+        return False
+
+
+def _no_session(path: str, error: OSError) -> InputError:
+    return InputError(
+        "E13001",
+        f"session file {path} cannot be read",
+        why=error.strerror or str(error),
+        do="the first command of a session has --session-out only",
+        file=path,
+        option="--session-in",
+    )

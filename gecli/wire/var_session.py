@@ -57,6 +57,8 @@ def decode_var_manager(data: bytes, *, path: str | None = None) -> VarManager:
     reader = AttrReader(path)
     try:
         message = pb.VarManagerInfo.FromString(data)
+        if not message.var_mem_max_size:  # what no session has, but every file of strange fields
+            raise _Contradiction("it is empty" if not data else "it gives no size of the variable memory")
         if message.version > 2:
             raise _Contradiction(f"version {message.version} is not 0, 1 or 2")
         limits = MemoryLimits(
@@ -77,7 +79,8 @@ def decode_var_manager(data: bytes, *, path: str | None = None) -> VarManager:
     except (*DECODE_ERRORS, _Contradiction, ValueError) as error:
         raise InputError(
             "G3007",
-            f"the session snapshot cannot be used: {error}",
+            "the session snapshot cannot be used",
+            why=str(error),
             kind="DATA_CORRUPT",
             file=path,
             do="make it again with --session-out",
