@@ -10,6 +10,8 @@ from contextlib import contextmanager, suppress
 
 TYPE_CHECKING = False  # not from typing: a cache hit would pay 7 ms for it
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from io import FileIO
     from typing import BinaryIO
 
     from gecli.errors import OutputError
@@ -80,14 +82,28 @@ def publish_bytes(path: str | os.PathLike[str], data: bytes) -> None:
         stream.write(data)
 
 
-def place_copy(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
+def place_copy(
+    source: str | os.PathLike[str], target: str | os.PathLike[str], accept: Callable[[int], bool] | None = None
+) -> None:
     """Make `target` a copy of `source`: a reflink, else a copy inside the kernel, else a plain copy.
 
     Never a hard or symbolic link: outputs belong to the user, who may edit them. The copy's time is now. Raises
-    OutputError as `publishing` does, and OSError when `source` cannot be read.
+    OutputError as `publishing` does, and OSError when `source` cannot be read or `accept` refuses the open file.
     """
-    with open(source, "rb", buffering=0) as origin, publishing(target) as stream:
+    with open_accepted(source, accept) as origin, publishing(target) as stream:
         copy_content(origin.fileno(), stream.fileno())
+
+
+def open_accepted(source: str | os.PathLike[str], accept: Callable[[int], bool] | None) -> FileIO:
+    """The open file, once `accept` has looked at its descriptor: a path may lead elsewhere a moment later.
+
+    Raises OSError, ESTALE for a file that is refused.
+    """
+    origin = open(source, "rb", buffering=0)  # noqa: SIM115  # the caller closes it
+    if accept is not None and not accept(origin.fileno()):
+        origin.close()
+        raise OSError(errno.ESTALE, "the file was replaced by another one", os.fspath(source))
+    return origin
 
 
 def copy_content(source: int, target: int) -> None:

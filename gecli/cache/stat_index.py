@@ -15,6 +15,7 @@ RACY_NS = 2_000_000_000  # a change in the same tick as the reading would not sh
 MAGIC = "gecli-stat-1"
 END = "end"
 FIELDS = 9
+READ_BYTES = 1 << 20
 
 Numbers = tuple[int, int, int, int, int]
 
@@ -67,6 +68,15 @@ def numbers_of(path: str) -> Numbers | None:
         return None
     if found.st_mode & 0o170000 != 0o100000:
         return None
+    return _numbers(found)
+
+
+def numbers_of_open(descriptor: int) -> Numbers:
+    """The same of an open file, wherever its name leads now."""
+    return _numbers(os.fstat(descriptor))
+
+
+def _numbers(found: os.stat_result) -> Numbers:
     return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
 
 
@@ -127,6 +137,13 @@ class StatIndex:
             self.add(StatRow(real, before, digest, made))
         return digest
 
+    def is_content(self, descriptor: int, path: str, sha256: str) -> bool:
+        """Whether the open file, which was `path` a moment ago, has this content. It is read if it looks different."""
+        row = self._rows.get(os.path.realpath(path))
+        if row is not None and row.sha256 == sha256 and row.numbers == numbers_of_open(descriptor):
+            return True
+        return _sha256_of_open(descriptor) == sha256
+
     def knows_more(self, paths: Iterable[str]) -> bool:
         """Whether any of these paths has a row that did not come from a file of the index."""
         return not self._new.isdisjoint(map(os.path.realpath, paths))
@@ -184,12 +201,20 @@ def short_name(text: str) -> str:
 
 
 def _sha256_of_file(path: str) -> str:
+    descriptor = open_regular(path)
+    try:
+        return _sha256_of_open(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _sha256_of_open(descriptor: int) -> str:
+    """The digest of the whole file; its position stays."""
     import hashlib
 
     digest = hashlib.sha256()
-    with open(open_regular(path), "rb", buffering=0) as stream:
-        buffer = bytearray(1 << 20)
-        view = memoryview(buffer)
-        while count := stream.readinto(buffer):
-            digest.update(view[:count])
+    at = 0
+    while block := os.pread(descriptor, READ_BYTES, at):
+        digest.update(block)
+        at += len(block)
     return digest.hexdigest()

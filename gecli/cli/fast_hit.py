@@ -38,7 +38,7 @@ def try_fast_hit(argv: list[str]) -> int | None:
 
         return try_request_hit(argv)
     try:
-        changed = [_place(each) for each in memo.placements]
+        changed = [_place(each, memo) for each in memo.placements]
         if memo.stale and os.path.lexists(memo.stale):
             os.unlink(memo.stale)
     except Exception:  # whatever is wrong with an output, the long way finds it again and says so
@@ -59,14 +59,15 @@ def cache_dir_of(argv: list[str]) -> str:
     return found
 
 
-def _place(output: Placement) -> bool:
+def _place(output: Placement, memo: Memo) -> bool:
     """Make an output right; True if its looks changed in a way that the memo should know."""
-    from gecli.cache.stat_index import numbers_of, touch_as_witness
+    from gecli.cache.stat_index import numbers_of, numbers_of_open, touch_as_witness
 
     if output.numbers is None or numbers_of(output.target) != output.numbers or os.path.islink(output.target):
         from gecli.artifacts.publish import place_copy
 
-        place_copy(output.source, output.target)
+        numbers = memo.files.get(os.path.realpath(output.source))
+        place_copy(output.source, output.target, lambda descriptor: numbers_of_open(descriptor) == numbers)
     output.numbers = touch_as_witness(output.target)
     return True
 

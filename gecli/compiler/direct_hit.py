@@ -6,7 +6,7 @@ Loads neither numpy, protobuf nor networkx.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from gecli.cache.candidate import Found
@@ -151,14 +151,19 @@ def _place(cache: CacheDir, found: Found, suffix: str, target: str, stats: StatI
     source = entry_path(cache.path, found.stem, suffix)
     facts = found.sidecar.file_facts(suffix[1:]) if found.sidecar is not None else None
     size, digest = facts or (os.path.getsize(source), stats.sha256(source))
+
+    def is_meant(descriptor: int) -> bool:
+        # Collected and stored again within a second, an entry may have the name of another one of its key.
+        return stats.is_content(descriptor, source, digest)
+
     if target == "-":
-        _to_stdout(source)
+        _to_stdout(source, is_meant)
         return OutputFile(target, size, digest)
     rows_path = output_rows_path(cache.path, target)
     if not _is_in_place(target, size, digest, rows_path, stats):
         from gecli.artifacts.publish import place_copy
 
-        place_copy(source, target)
+        place_copy(source, target, is_meant)
     remember_output(cache, target, digest)
     return OutputFile(target, size, digest)
 
@@ -202,10 +207,12 @@ def remember_output(cache: CacheDir, target: str, digest: str) -> StatRow | None
     return row
 
 
-def _to_stdout(source: str) -> None:
+def _to_stdout(source: str, accept: Callable[[int], bool]) -> None:
     import shutil
     import sys
 
-    with open(source, "rb") as stream:
+    from gecli.artifacts.publish import open_accepted
+
+    with open_accepted(source, accept) as stream:
         shutil.copyfileobj(stream, sys.stdout.buffer)
     sys.stdout.buffer.flush()

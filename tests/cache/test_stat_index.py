@@ -83,3 +83,16 @@ def test_a_torn_file_of_rows_counts_as_none(tmp_path: Path) -> None:
     for length in range(len(whole)):
         path.write_bytes(whole[:length])
         assert read_rows(str(path)) == []
+
+
+def test_an_open_file_is_known_by_its_looks_or_read(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    path.write_bytes(b"one")
+    stats = StatIndex()
+    digest = stats.sha256(str(path))
+    with open(path, "rb") as stream:
+        assert stats.is_content(stream.fileno(), str(path), digest)
+        os.utime(path, (1, 1))
+        assert stats.is_content(stream.fileno(), str(path), digest)
+        path.write_bytes(b"two")
+        assert not stats.is_content(stream.fileno(), str(path), digest)

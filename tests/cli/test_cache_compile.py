@@ -392,7 +392,7 @@ def test_an_entry_that_vanishes_between_decision_and_use_is_compiled_again(monke
     compiled(DIGITS, out="first/x.om")
     place_copy = publish.place_copy
 
-    def vanish(source: str, target: str) -> None:
+    def vanish(source: str, target: str, *more: object) -> None:
         if "cache/" in source and Path(source).exists():
             Path(source).unlink()
         place_copy(source, target)

@@ -241,3 +241,34 @@ def test_a_terminated_short_way_leaves_no_temporary_file(output: str, words: lis
     result = subprocess.run([sys.executable, "-c", STOPPED, *words], cwd=tmp_path, env=environment, timeout=60)
     assert result.returncode == 143
     assert list((tmp_path / output).parent.iterdir()) == []
+
+
+EXCHANGED = """
+import glob, os, sys
+import gecli.artifacts.publish as publish
+real = publish.open_accepted
+def exchanged(source, accept):
+    if not os.path.exists("kept"):  # once: collected and stored again under the same name, with another model
+        os.rename(source, "kept")
+        with open(source, "wb") as stream:
+            stream.write(bytes(os.path.getsize("kept")))
+    return real(source, accept)
+publish.open_accepted = exchanged
+from gecli.__main__ import main
+sys.exit(main())
+"""
+
+
+@pytest.mark.parametrize("output", ["out/x", "elsewhere/x"])  # by the memo of the command, by the request
+def test_an_entry_that_is_exchanged_before_it_is_opened_is_not_delivered(
+    output: str, words: list[str], tmp_path: Path
+) -> None:
+    run(words, tmp_path)
+    (tmp_path / "out/x.om").rename(tmp_path / "first.om")
+    words[words.index("out/x")] = output
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(REPOSITORY), "HOME": str(tmp_path)}
+    line = [sys.executable, "-c", EXCHANGED, *words]
+    result = subprocess.run(line, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
+    assert (tmp_path / "kept").exists()
+    assert result.returncode == 0, result.stderr
+    assert (tmp_path / f"{output}.om").read_bytes() == (tmp_path / "first.om").read_bytes()
