@@ -14,6 +14,7 @@ from gecli.ir.dtype import DataType
 from gecli.ir.op_desc import OpDesc, Port
 from gecli.ir.tensor_desc import UNKNOWN_RANK, TensorDesc
 from gecli.ops.inference import RULE_FAULTS, check_inputs
+from gecli.ops.inference_memo import InferenceMemo, memo_key
 from gecli.ops.operator import OperatorType, instance
 from gecli.ops.registry import find
 
@@ -54,6 +55,7 @@ class Inference:
     def __init__(self) -> None:
         self._known: dict[Port, KnownTensor] = {}
         self._values: dict[Port, Array | None] = {}
+        self._memo = InferenceMemo()
         self.failed: dict[OpDesc, str] = {}
 
     def add_constant(self, node: OpDesc) -> None:
@@ -70,7 +72,7 @@ class Inference:
             found = (self._unknown(node),) * count
         elif len(found) < outputs:
             found = (*found, *(self._unknown(node),) * (outputs - len(found)))
-        if kind is not None and not any(port.variadic for port in kind.outputs):
+        if kind is not None and len(found) > len(kind.outputs) and not any(port.variadic for port in kind.outputs):
             # Optimizers describe every written input; ports beyond the declared ones come with ApplyAddOutput.
             found = found[: max(outputs, len(kind.outputs), len(node.output_descs))]
         have = len(node.output_descs)
@@ -108,6 +110,10 @@ class Inference:
             descs.append(None if port is None else known.get(port) or port.node.output_descs[port.index])
         while descs and descs[-1] is None:
             descs.pop()
+        key = memo_key(kind, node, descs)
+        known_result = self._memo.get(key)
+        if known_result is not None:
+            return known_result
         try:
             check_inputs(kind.inputs, descs)
             found = instance(kind, node).infer(*descs)
@@ -115,8 +121,10 @@ class Inference:
             self.failed[node] = str(err)
             return None
         if type(found) is TensorDesc:
-            return (found,)
-        return tuple(map(_bare, found if isinstance(found, tuple) else (found,)))
+            results: tuple[TensorDesc, ...] = (found,)
+        else:
+            results = tuple(map(_bare, found if isinstance(found, tuple) else (found,)))
+        return self._memo.keep(key, node, descs, results)
 
     @staticmethod
     def _unknown(node: OpDesc) -> TensorDesc:

@@ -16,10 +16,12 @@ from gecli.ir.dtype import DataType
 from gecli.ir.graph import Graph
 from gecli.ir.op_desc import OpDesc
 from gecli.ir.tensor_desc import NO_ATTRS, UNKNOWN_RANK, TensorDesc
+from gecli.ir.weight import Weight
 from gecli.ops.evaluate import unsupported
 from gecli.ops.inference import RULE_FAULTS, check_inputs, check_rank
-from gecli.ops.operator import KnownDesc, OperatorType
-from gecli.ops.registry import operator_of
+from gecli.ops.inference_memo import InferenceMemo, memo_key
+from gecli.ops.operator import OperatorType, instance
+from gecli.ops.registry import find, operator_of
 from gecli.passes.base import Pass, PassContext, Stage
 from gecli.passes.constant_folding import SMALL_BYTES, fold
 from gecli.passes.facts import Fact
@@ -63,38 +65,121 @@ def infer_graph(graph: Graph, counts: Counter[str], *, folding: bool) -> None:
 
     A node of a subgraph that refuses its inputs gets unknown shapes: a branch that is never taken may not fit them.
     """
-    inner = graph.parent is not None
-    for node in graph.nodes():
-        for name in node.subgraphs:
-            _enter_subgraph(graph, node, name, counts, folding)
-        try:
-            infer_node(node)
-        except CompileError:
-            if not inner:
-                raise
-            _forget_shapes(node)
-        counts["nodes_inferred"] += 1
-        if folding and fold(graph, node):
-            counts["nodes_folded"] += 1
+    _Walk(counts, folding).graph(graph)
 
 
-def infer_node(node: OpDesc) -> None:
-    """Set the node's input descs from its producers and its output descs by its operator's rule.
+class _Walk:
+    """One walk over a graph and its subgraphs; nodes that are alike are inferred once."""
 
-    Raises CompileError G2001 that names the node and its inputs.
-    """
-    for slot, port in enumerate(node.inputs):
-        if port is not None:
-            desc = port.desc
-            node.input_descs[slot] = replace(desc, attrs=NO_ATTRS) if desc.attrs else desc
-    if node.type in _GIVEN:
-        return
-    op = operator_of(node)
-    assert op is not None, node.type
-    kind: OperatorType = op.type
-    descs = [_known(node, slot, kind) for slot in range(len(node.inputs))]
-    while descs and descs[-1] is None:
-        descs.pop()
+    def __init__(self, counts: Counter[str], folding: bool) -> None:
+        self.counts = counts
+        self.folding = folding
+        self.memo = InferenceMemo()
+        self.constants: dict[tuple[OpDesc, int], _ConstantDesc] = {}
+
+    def graph(self, graph: Graph) -> None:
+        inner = graph.parent is not None
+        folding = self.folding
+        nodes = graph.nodes()
+        folded = 0
+        for node in nodes:
+            for name in node.subgraphs:
+                self.enter(graph, node, name)
+            try:
+                self.node(node)
+            except CompileError:
+                if not inner:
+                    raise
+                _forget_shapes(node)
+            if folding and fold(graph, node):
+                folded += 1
+        self.counts["nodes_inferred"] += len(nodes)
+        if folded:
+            self.counts["nodes_folded"] += folded
+
+    def enter(self, graph: Graph, node: OpDesc, name: str) -> None:
+        """Give a subgraph's Data nodes the descs of the calling node's inputs, then infer it."""
+        sub = graph.subgraphs[name]
+        shift = 1 if node.type in ("If", "StatelessIf", "_If", "Case", "StatelessCase") else 0
+        for data in sub.inputs:
+            slot = data.attrs.get("_parent_node_index", data.attrs.get("index", 0) + shift)
+            port = node.inputs[slot] if slot < len(node.inputs) else None
+            if port is not None:
+                desc = port.desc
+                data.output_descs[0] = replace(desc, attrs=NO_ATTRS) if desc.attrs else desc
+        self.graph(sub)
+
+    def node(self, node: OpDesc) -> None:
+        """Set the node's input descs from its producers and its output descs by its operator's rule.
+
+        Raises CompileError G2001 that names the node and its inputs.
+        """
+        for slot, port in enumerate(node.inputs):
+            if port is not None:
+                desc = port[0].output_descs[port[1]]
+                node.input_descs[slot] = replace(desc, attrs=NO_ATTRS) if desc.attrs else desc
+        if node.type in _GIVEN:
+            return
+        kind = find(node.type)
+        assert kind is not None, node.type
+        descs = [self.known(node, slot, kind) for slot in range(len(node.inputs))]
+        while descs and descs[-1] is None:
+            descs.pop()
+        key = memo_key(kind, node, descs)
+        results = self.memo.get(key)
+        if results is None:
+            results = self.memo.keep(key, node, descs, _inferred(node, kind, descs))
+        have = len(node.output_descs)
+        node.output_descs[:] = results[:have]
+        for desc in results[have:]:
+            node.add_output(desc)
+
+    def known(self, node: OpDesc, slot: int, kind: OperatorType) -> TensorDesc | None:
+        """The desc of an input, with its value when it is a constant that is small or decides shapes."""
+        port, desc = node.inputs[slot], node.input_descs[slot]
+        if port is None or desc is None:
+            return None
+        source = port[0]
+        if source.type not in CONST_TYPES or VALUE not in source.attrs:
+            return desc
+        weight = source.attrs[VALUE]
+        if weight.nbytes > SMALL_BYTES and slot not in kind.shape_inputs:
+            return desc
+        key = (source, id(desc))
+        found = self.constants.get(key)
+        if found is None:
+            found = self.constants[key] = _ConstantDesc.made(desc, weight)
+        return found
+
+
+class _ConstantDesc(TensorDesc):
+    """The descriptor of a constant input; its value is read when a rule asks for it."""
+
+    __slots__ = ("_array", "plain", "weight")
+    plain: TensorDesc  # kept alive: it is known by its identity
+    weight: Weight
+    _array: Any
+
+    @staticmethod
+    def made(desc: TensorDesc, weight: Weight) -> _ConstantDesc:
+        known = _ConstantDesc(
+            desc.dtype, desc.shape, desc.format, desc.origin_shape, desc.origin_format, desc.origin_dtype
+        )
+        object.__setattr__(known, "plain", desc)
+        object.__setattr__(known, "weight", weight)
+        object.__setattr__(known, "_array", None)
+        return known
+
+    @property
+    def value(self) -> Any:
+        if self._array is None:
+            object.__setattr__(self, "_array", self.weight.numpy())
+        return self._array
+
+
+def _inferred(node: OpDesc, kind: OperatorType, descs: list[TensorDesc | None]) -> tuple[TensorDesc, ...]:
+    """What the output descs of a node become. Raises CompileError."""
+    op = instance(kind, node)
     try:
         if not node.subgraphs:
             check_inputs(kind.inputs, descs)
@@ -103,11 +188,13 @@ def infer_node(node: OpDesc) -> None:
         check_rank(results)
     except RULE_FAULTS as err:
         raise _refused(node, err) from err
+    merged = list(node.output_descs)
     for index, desc in enumerate(results):
         if index < len(node.output_descs):
-            node.output_descs[index] = _merged(node, index, node.output_descs[index], desc)
-        elif index < len(kind.outputs) or not node.output_descs or kind.outputs[-1].variadic:
-            node.add_output(desc)
+            merged[index] = _merged(node, index, merged[index], desc)
+        elif index < len(kind.outputs) or not merged or kind.outputs[-1].variadic:
+            merged.append(desc)
+    return tuple(merged)
 
 
 def _from_subgraphs(node: OpDesc, op: Any) -> Any:
@@ -133,21 +220,10 @@ def _forget_shapes(node: OpDesc) -> None:
         node.add_output(TensorDesc(dtype, UNKNOWN_RANK))
 
 
-def _known(node: OpDesc, slot: int, kind: OperatorType) -> TensorDesc | None:
-    """The desc of an input, with its value when it is a constant that is small or decides shapes."""
-    port, desc = node.inputs[slot], node.input_descs[slot]
-    if port is None or desc is None:
-        return None
-    if port.node.type not in CONST_TYPES or VALUE not in port.node.attrs:
-        return desc
-    weight = port.node.attrs[VALUE]
-    if weight.nbytes > SMALL_BYTES and slot not in kind.shape_inputs:
-        return desc
-    return KnownDesc.of(desc, weight.numpy())
-
-
 def _merged(node: OpDesc, index: int, declared: TensorDesc, inferred: TensorDesc) -> TensorDesc:
     """What was declared (by a JSON graph) and what was inferred, as one desc; they must not contradict."""
+    if inferred is declared:
+        return declared
     shape = inferred.shape
     if shape == UNKNOWN_RANK:
         shape = declared.shape
@@ -157,7 +233,19 @@ def _merged(node: OpDesc, index: int, declared: TensorDesc, inferred: TensorDesc
             raise _contradiction(node, index, declared, inferred)
         shape = tuple(a if b < 0 else b for a, b in both)
     fmt = declared.format if int(inferred.format) == 2 and len(declared.shape) == len(shape) else inferred.format
-    return replace(inferred, shape=shape, format=fmt, name=declared.name, attrs=declared.attrs)
+    merged = TensorDesc(
+        inferred.dtype,
+        shape,
+        fmt,
+        inferred.origin_shape,
+        inferred.origin_format,
+        inferred.origin_dtype,
+        inferred.shape_range,
+        declared.name,
+        inferred.size_bytes,
+        declared.attrs,
+    )
+    return declared if merged == declared and merged.size_bytes == declared.size_bytes else merged
 
 
 def _contradiction(node: OpDesc, index: int, declared: TensorDesc, inferred: TensorDesc) -> CompileError:
@@ -182,16 +270,3 @@ def _refused(node: OpDesc, err: Exception) -> CompileError:
         do="check the model's inputs with --input-shape",
         node=node.name,
     )
-
-
-def _enter_subgraph(graph: Graph, node: OpDesc, name: str, counts: Counter[str], folding: bool) -> None:
-    """Give a subgraph's Data nodes the descs of the calling node's inputs, then infer it."""
-    sub = graph.subgraphs[name]
-    shift = 1 if node.type in ("If", "StatelessIf", "_If", "Case", "StatelessCase") else 0
-    for data in sub.inputs:
-        slot = data.attrs.get("_parent_node_index", data.attrs.get("index", 0) + shift)
-        port = node.inputs[slot] if slot < len(node.inputs) else None
-        if port is not None:
-            desc = port.desc
-            data.output_descs[0] = replace(desc, attrs=NO_ATTRS) if desc.attrs else desc
-    infer_graph(sub, counts, folding=folding)
