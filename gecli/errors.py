@@ -7,10 +7,11 @@ the code the exit status, comes from the catalogue.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Self
 
 from gecli.error_catalog import entry_of, exit_status_of, title_of
+from gecli.records import dataclass
 
 MAX_SHOWN = 20  # diagnostics of one code on the screen; --json has all of them
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from gecli.artifacts.header import CHECKSUM_MARKER, HEADER_BYTES, OmHeader
@@ -19,6 +19,7 @@ from gecli.artifacts.publish import publishing
 from gecli.errors import InputError, OutputError
 from gecli.ir.weight import Weight
 from gecli.planning.weight_layout import WeightLayout
+from gecli.records import dataclass
 
 if TYPE_CHECKING:
     from gecli.ir.op_desc import OpDesc

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import IntEnum
+
+from gecli.records import dataclass
 
 MAX_PARTITIONS = 64
 MAX_FLOW_PARTITIONS = 4096

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from gecli.cache.digest import canonical, digest_of, digest_of_json, plain
@@ -20,6 +19,7 @@ from gecli.ir.graph import Graph
 from gecli.ir.op_desc import OpDesc
 from gecli.ir.tensor_desc import TensorDesc
 from gecli.ir.weight import Weight
+from gecli.records import dataclass
 from gecli.version import __version__
 
 VOLATILE = frozenset(("_session_graph_id", "_value_sha256", "session_id"))

@@ -10,7 +10,7 @@ import errno
 import os
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from gecli.cache.cache_conf import CacheConf
 from gecli.cache.layout import PRIVATE, host_name, is_alive
@@ -21,6 +21,7 @@ from gecli.cache.sidecar import last_used_ns
 from gecli.cache.stat_index import StatIndex
 from gecli.cache.store import file_mode
 from gecli.cache.survey import BROKEN, EntryRow, LooseFile, Survey, survey
+from gecli.records import dataclass
 
 HINT_AGE_S = 30 * 86400.0  # rows and memos not rewritten for so long serve nobody
 LOCK_AGE_S = 86400.0

@@ -10,7 +10,7 @@ import os
 import re
 import stat
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import UTC, datetime
 
 from gecli.cache.candidate import damaged_file, looks_like_om, missing_file
@@ -21,6 +21,7 @@ from gecli.cache.lock import is_busy
 from gecli.cache.recovery import adoptable, files_of
 from gecli.cache.sidecar import InvalidSidecar, Sidecar, last_used_ns, read_sidecar
 from gecli.cache.stat_index import StatIndex
+from gecli.records import dataclass
 from gecli.version import __version__
 
 # The worst first: an entry shows the first of its problems in this order.

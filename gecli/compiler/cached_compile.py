@@ -10,7 +10,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -41,6 +41,7 @@ from gecli.compiler.result import CacheUse, ModelResult
 from gecli.errors import CacheError, Diagnostic, GecliError
 from gecli.loading import LoadedModel
 from gecli.options.values import Options
+from gecli.records import dataclass
 from gecli.variables.var_manager import VarManager
 from gecli.variables.var_match import VarMatch, match, why_contradictory
 from gecli.version import __version__

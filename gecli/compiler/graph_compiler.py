@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from gecli.errors import Diagnostic
@@ -14,6 +14,7 @@ from gecli.passes.base import CompileSettings, PassContext
 from gecli.passes.pipeline import Instrument, PassRecord, Timeline, run_pipeline
 from gecli.passes.registry import pipeline
 from gecli.planning.model_plan import ModelPlan, plan_model
+from gecli.records import dataclass
 from gecli.variables.assignment import assign_variable_memory, variable_ports
 from gecli.variables.rebuild_control import RebuildControl
 from gecli.variables.var_manager import VarManager

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from gecli.errors import Diagnostic, GecliError, InvalidOption
+from gecli.records import dataclass
 
 STDIO = "-"
 MAX_NAME_BYTES = 255 - len(".rdcpkt") - len("..tmp-4194304")

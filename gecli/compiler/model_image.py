@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from gecli.artifacts.om_writer import OmImage, om_image
@@ -20,6 +19,7 @@ from gecli.ir.graph import Graph
 from gecli.ir.op_desc import OpDesc, Port
 from gecli.ops.registry import find
 from gecli.planning.model_plan import ModelPlan
+from gecli.records import dataclass
 from gecli.variables.var_manager import VarManager
 from gecli.version import __version__
 from gecli.wire.model_record import GraphRecord, ModelRecord

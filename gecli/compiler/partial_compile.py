@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from gecli.compiler.api import new_session
@@ -14,6 +14,7 @@ from gecli.errors import Diagnostic, GecliError, InvalidOption
 from gecli.ir.graph import Graph
 from gecli.options.values import Options
 from gecli.passes.base import Stage
+from gecli.records import dataclass
 
 PARSE = "parse"  # before the first pass
 

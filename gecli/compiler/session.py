@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from gecli.compiler.graph_compiler import CompiledGraph, compile_graph
 from gecli.errors import CompileError, Diagnostic, GecliError, InvalidOption
@@ -11,6 +11,7 @@ from gecli.ir.graph import Graph
 from gecli.layout.platform import Platform
 from gecli.passes.base import CompileSettings
 from gecli.passes.pipeline import Instrument
+from gecli.records import dataclass
 from gecli.variables.limits import MemoryLimits
 from gecli.variables.rebuild_control import RebuildControl
 from gecli.variables.var_manager import VarManager

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import NamedTuple
 
 from gecli.engine.agnostic_format import Acceptance, agnostic_formats
@@ -26,6 +26,7 @@ from gecli.layout.axes import AXES
 from gecli.layout.platform import Platform
 from gecli.layout.storage_shape import to_storage
 from gecli.layout.transfer_error import TransferError
+from gecli.records import dataclass
 
 _PRIMARY = {
     "5HD": Format.NC1HWC0,

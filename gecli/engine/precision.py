@@ -7,7 +7,6 @@ variables, model inputs and outputs keep their types in every mode.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
 
 from gecli.engine.kernel_table import (
     DTYPE_FREE,
@@ -26,6 +25,7 @@ from gecli.ir.op_desc import OpDesc
 from gecli.ir.tensor_desc import TensorDesc
 from gecli.layout.platform import Platform
 from gecli.ops.registry import find
+from gecli.records import dataclass
 
 _D = DataType
 FLOATING = frozenset((_D.FLOAT, _D.FLOAT16, _D.BF16))

@@ -7,8 +7,9 @@ Weight (t), NamedAttrs (func), and tuples of these; a tuple of tuples is a list_
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from gecli.records import dataclass
 
 Attr = Any
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from types import MappingProxyType
 from typing import Any
 
 from gecli.ir.dtype import DataType
 from gecli.ir.format import Format
+from gecli.records import dataclass
 
 UNKNOWN_DIM = -1
 UNKNOWN_RANK = (-2,)

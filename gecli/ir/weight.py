@@ -9,11 +9,12 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from gecli.ir.dtype import DataType
 from gecli.ir.tensor_desc import TensorDesc
+from gecli.records import dataclass
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

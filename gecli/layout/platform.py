@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from gecli.errors import InvalidOption
 from gecli.ir.dtype import DataType
 from gecli.ir.format import Format
 from gecli.layout.transfer_error import C0_MISMATCH, DTYPE, TransferError
+from gecli.records import dataclass
 
 DEFAULT_SOC = "Ascend910B1"
 CUBE = 16  # M0 = N0 = NI of the matrix unit, on every chip

@@ -8,7 +8,6 @@ axis), so that padding is written once and no padded copy is made. Elements are 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from itertools import product
 from math import prod
 from typing import Any
@@ -23,6 +22,7 @@ from gecli.layout.axes import AXES, letters_of, permutation
 from gecli.layout.platform import CUBE, resolve_c0
 from gecli.layout.storage_shape import GroupBlocks, group_blocks, storage_shape
 from gecli.layout.transfer_error import DATA, DTYPE, FORMAT_PAIR, GROUPS, SHAPE, TransferError
+from gecli.records import dataclass
 
 Array = NDArray[Any]
 Pair = tuple[Format, Format]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gecli.ir.dtype import DataType
@@ -11,6 +10,7 @@ from gecli.ir.tensor_desc import Shape, TensorDesc
 from gecli.ir.weight import Fill, Transform, Weight
 from gecli.layout.axes import AXES, expand_dims, permutation
 from gecli.layout.transfer_error import FORMAT_PAIR, SHAPE, TransferError
+from gecli.records import dataclass
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

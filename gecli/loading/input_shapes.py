@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from gecli.errors import Diagnostic, InvalidOption
 from gecli.ir.tensor_desc import Range
+from gecli.records import dataclass
 
 UNBOUNDED = -1  # upper end of a range without limit
 INT64_MAX = (1 << 63) - 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from difflib import get_close_matches
 from typing import Any
 
@@ -21,6 +21,7 @@ from gecli.loading.json_values import Json, Source, kind_of, pointer_to
 from gecli.loading.shape_binding import Binding, ModelInput, Symbols
 from gecli.ops.operator import OperatorType, convert_attribute
 from gecli.ops.registry import find
+from gecli.records import dataclass
 
 VERSION = 1
 MAX_PORTS = 1 << 16  # of a node

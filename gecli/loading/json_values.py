@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from gecli.errors import Diagnostic, InputError
@@ -12,6 +12,7 @@ from gecli.ir.dtype import DataType
 from gecli.ir.format import Format
 from gecli.ir.tensor_desc import UNKNOWN_RANK, Range, Shape, TensorDesc
 from gecli.ops.inference import MAX_RANK
+from gecli.records import dataclass
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from difflib import get_close_matches
 from typing import Any
 
@@ -14,6 +14,7 @@ from gecli.ops.inference import MAX_RANK
 from gecli.ops.onnx_import import Importer
 from gecli.ops.operator import From, OperatorType
 from gecli.ops.registry import find_onnx
+from gecli.records import dataclass
 from gecli.wire.onnx import tensor_weight
 
 Message = Any  # a protobuf message of the ONNX definitions

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from difflib import get_close_matches
 from typing import Any
 
 from gecli.errors import Diagnostic, InvalidOption
 from gecli.ir.tensor_desc import UNKNOWN_RANK, Range, TensorDesc
 from gecli.loading.input_shapes import UNBOUNDED, InputShapes, ShapeItem
+from gecli.records import dataclass
 
 Symbols = tuple[str | None, ...]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
 from enum import Enum
 
 from gecli.errors import InputError
+from gecli.records import dataclass
 from gecli.wire.byte_source import ByteSource, FileSource, MemorySource
 
 HEAD_BYTES = 4096

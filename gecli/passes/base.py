@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from typing import Any, ClassVar
 
@@ -13,6 +13,7 @@ from gecli.errors import Diagnostic
 from gecli.ir.graph import Graph
 from gecli.layout.platform import Platform
 from gecli.passes.facts import Fact
+from gecli.records import dataclass
 from gecli.variables.rebuild_control import RebuildControl
 from gecli.variables.var_manager import VarManager
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 
 from gecli.engine.trans_ops import TRANS_OPS, loses_values
 from gecli.ir.dtype import DataType
@@ -11,6 +10,7 @@ from gecli.ir.graph import Graph
 from gecli.ir.op_desc import OpDesc
 from gecli.ir.surgery import isolate
 from gecli.passes.base import Pass, PassContext, Stage
+from gecli.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 
 from gecli.engine.heavy_format import choose_formats
 from gecli.engine.trans_insert import insert_trans_nodes
@@ -11,6 +10,7 @@ from gecli.engine.trans_merge import merge_inverse_pairs
 from gecli.ir.graph import Graph
 from gecli.passes.base import Pass, PassContext, Stage
 from gecli.passes.facts import Fact
+from gecli.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from time import perf_counter_ns
 from typing import Protocol
@@ -14,6 +14,7 @@ from gecli.ir.graph import Graph
 from gecli.ir.verify import verify
 from gecli.passes.base import CompileSettings, Pass, PassContext, Stage
 from gecli.passes.facts import check
+from gecli.records import dataclass
 
 _LEVELS = {"O0": 0, "O1": 1, "O3": 3}
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from gecli.engine.precision import MixLists, select_precision
 from gecli.ir.graph import Graph
 from gecli.passes.base import Pass, PassContext, Stage
+from gecli.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from math import prod
 
 from gecli.engine.trans_ops import drop_unused, is_inverse_perm, loses_values, reads_later
@@ -15,6 +14,7 @@ from gecli.ir.surgery import copy_in_control
 from gecli.ir.tensor_desc import UNKNOWN_RANK, TensorDesc
 from gecli.layout.axes import AXES
 from gecli.passes.base import Pass, PassContext, Stage
+from gecli.records import dataclass
 
 _SYMMETRIC = ("TransposeD", "Reshape", "ReFormat", "Cast", "TransData", "SqueezeV2", "UnsqueezeV2")
 _AXIS_TYPES = frozenset(("SqueezeV2", "UnsqueezeV2"))

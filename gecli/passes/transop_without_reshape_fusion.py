@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from gecli.engine.trans_insert import bare, cast_step, trans_data_attrs
 from gecli.engine.trans_ops import TRANS_OPS, drop_unused, loses_values, reads_later
@@ -16,6 +16,7 @@ from gecli.ir.surgery import copy_in_control, move_in_control, move_out_control
 from gecli.ir.tensor_desc import TensorDesc
 from gecli.layout.transfer import can_transfer
 from gecli.passes.base import Pass, PassContext, Stage
+from gecli.records import dataclass
 
 _CHAIN_TYPES = frozenset(("Cast", "Transpose", "TransposeD", "TransData"))
 _END_FORMATS = (Format.NCHW, Format.NHWC, Format.FRACTAL_Z, Format.NC1HWC0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import NamedTuple
 
 from gecli.engine.trans_ops import TRANS_OPS
@@ -21,6 +21,7 @@ from gecli.passes.base import Pass, PassContext, Stage
 from gecli.passes.facts import Fact
 from gecli.passes.trans_ops import step_of, undoes, unplug_constants
 from gecli.passes.written_inputs import writes_at
+from gecli.records import dataclass
 from gecli.variables.trans_road import ROAD_TYPES, TransRoad, TransStep
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
 
 from gecli.ir.attributes import CONST_TYPES, DATA_TYPES
 from gecli.ir.graph import Graph
 from gecli.ir.op_desc import OpDesc, Port
 from gecli.ops.registry import find
+from gecli.records import dataclass
 from gecli.variables.sizes import padded_bytes
 
 BLOCK_BYTES = 512  # session memory unit: every block starts and ends on it

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 
 from gecli.ir.op_desc import Port
 from gecli.planning.buffers import Buffer, Buffers
+from gecli.records import dataclass
 
 # Above this count only the sweep in order of first use is tried: the other orders are quadratic.
 MAX_QUADRATIC = 1500

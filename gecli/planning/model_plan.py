@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from gecli.ir.attributes import CONST_TYPES, VALUE
 from gecli.ir.graph import Graph
@@ -13,6 +13,7 @@ from gecli.ir.weight import Weight
 from gecli.planning.buffers import collect_buffers
 from gecli.planning.memory import MemoryPlan, plan_memory
 from gecli.planning.weight_layout import WeightLayout, lay_out_weights
+from gecli.records import dataclass
 from gecli.variables.assignment import VariablePorts
 from gecli.variables.sizes import padded_bytes
 

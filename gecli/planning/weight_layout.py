@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from gecli.ir.weight import FileSlice, Weight
+from gecli.records import dataclass
 
 ALIGN_BYTES = 512
 FIRST_OFFSET_BYTES = 512  # offset 0 means "not placed", so the area begins with a block of zeros

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gecli.errors import InputError
+from gecli.records import dataclass
 from gecli.runtime.array_files import read_npy, read_npz
 
 Array = NDArray[Any]

@@ -7,7 +7,7 @@ import math
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from gecli.errors import InputError, InvalidOption, RuntimeFault
 from gecli.ir.dtype import DataType
 from gecli.ir.packing import unpack
 from gecli.ir.tensor_desc import UNKNOWN_RANK, Shape
+from gecli.records import dataclass
 from gecli.runtime.array_files import read_npy, read_npz, read_npz_from_stdin
 from gecli.runtime.interface import Tensor
 

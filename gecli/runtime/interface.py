@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from gecli.ir.attributes import DATA_INDEX, DATA_TYPES
 from gecli.ir.dtype import DataType
 from gecli.ir.op_desc import OpDesc, Port
 from gecli.ir.tensor_desc import Shape, TensorDesc
+from gecli.records import dataclass
 
 OUT_NODES = "attr_model_out_nodes_name"
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from time import perf_counter_ns
 from typing import Any
 
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 from gecli.errors import CompileError, Diagnostic, GecliError, RuntimeFault
 from gecli.ir.op_desc import OpDesc, Port
 from gecli.ops.registry import find, operator_of
+from gecli.records import dataclass
 from gecli.runtime.dynamic import DynamicExecutor
 from gecli.runtime.interface import Tensor
 from gecli.runtime.operands import Operand

@@ -10,7 +10,6 @@ through a bound conversion, done once for constants.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from numpy.typing import NDArray
 from gecli.ir.format import Format
 from gecli.ir.tensor_desc import TensorDesc
 from gecli.layout.transforms import convert
+from gecli.records import dataclass
 
 Array = NDArray[Any]
 Step = Callable[[], Any]

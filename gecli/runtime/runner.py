@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from time import perf_counter_ns
 from typing import Any, NamedTuple
 
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from gecli.errors import RuntimeFault
 from gecli.ir.op_desc import OpDesc, Port
+from gecli.records import dataclass
 from gecli.runtime.model import LoadedModel, Times
 from gecli.runtime.program import ValueOf, Watch
 

@@ -8,7 +8,7 @@ value through the user's form.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from gecli.errors import InputError, RuntimeFault
 from gecli.ir.tensor_desc import TensorDesc
 from gecli.ir.weight import Weight
+from gecli.records import dataclass
 from gecli.variables.sizes import padded_bytes, span_bytes
 from gecli.variables.trans_road import TransRoad
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 
 from gecli.errors import CompileError
@@ -11,6 +11,7 @@ from gecli.ir.attributes import ASSIGN_VAR_NAME, REF_VAR_SRC_VAR_NAME, VARIABLE_
 from gecli.ir.graph import Graph
 from gecli.ir.op_desc import OpDesc, Port, Use
 from gecli.ir.tensor_desc import TensorDesc
+from gecli.records import dataclass
 from gecli.variables import var_faults
 from gecli.variables.broadcast import BROADCAST_TYPES, BroadcastInfo
 from gecli.variables.sizes import output_size

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from gecli.ir.attributes import VALUE
 from gecli.ir.dtype import DataType
 from gecli.ir.op_desc import OpDesc
+from gecli.records import dataclass
 
 if TYPE_CHECKING:
     from gecli.ir.weight import Weight

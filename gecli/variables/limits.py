@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from gecli.errors import InvalidOption
+from gecli.records import dataclass
 
 GIB = 1 << 30
 VAR_LOGIC_BASE = 128 * GIB  # every artifact; GE: kVarMemoryLogicBase

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from gecli.errors import InputError
 from gecli.ir.dtype import DataType
 from gecli.ir.tensor_desc import TensorDesc
+from gecli.records import dataclass
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

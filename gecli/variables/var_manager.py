@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from gecli.ir.op_desc import OpDesc
 from gecli.ir.tensor_desc import TensorDesc
+from gecli.records import dataclass
 from gecli.variables import var_faults
 from gecli.variables.limits import MemoryLimits
 from gecli.variables.mem_resource import HbmResource

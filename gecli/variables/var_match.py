@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
 from gecli.errors import CacheError
 from gecli.ir.tensor_desc import TensorDesc
+from gecli.records import dataclass
 from gecli.variables.desc_match import same_desc
 from gecli.variables.rebuild_control import RebuildControl
 from gecli.variables.trans_road import TransRoad

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from gecli.ir.op_desc import OpDesc
 from gecli.ir.tensor_desc import TensorDesc
+from gecli.records import dataclass
 from gecli.variables import var_faults
 from gecli.variables.broadcast import BroadcastInfo
 from gecli.variables.constant_index import ConstantIndex

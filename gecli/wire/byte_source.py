@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Protocol
 
+from gecli.records import dataclass
 from gecli.wire.regular_file import open_regular
 
 

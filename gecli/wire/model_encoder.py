@@ -8,7 +8,7 @@ of chunks.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from gecli.ir.attributes import DATA_TYPES, VALUE
@@ -19,6 +19,7 @@ from gecli.ir.placement import Placement
 from gecli.ir.tensor_desc import TensorDesc
 from gecli.ir.weight import Weight
 from gecli.pb import ge_ir_pb2 as ge_ir
+from gecli.records import dataclass
 from gecli.wire.attributes import encode_attr, fill_attr
 from gecli.wire.model_record import GraphRecord, ModelRecord
 from gecli.wire.tensor_desc import ATTR_GROUPS, fill_desc, memo_key

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from gecli.errors import Diagnostic, InputError
 from gecli.ir.op_desc import OpDesc
 from gecli.ir.placement import Placement
+from gecli.records import dataclass
 
 if TYPE_CHECKING:
     from gecli.ir.graph import Graph

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import IntEnum
 from typing import Any
 
 from gecli.errors import InputError
 from gecli.pb import task_pb2
+from gecli.records import dataclass
 from gecli.wire.decode_errors import DECODE_ERRORS
 
 Message = Any
