@@ -29,6 +29,7 @@ _HOLDERS = CONST_TYPES | DATA_TYPES | VARIABLE_TYPES | {"FileConstant"}
 _FILTER_LAYOUT = {"NHWC": Format.HWCN, "NDHWC": Format.DHWCN, "NCHW": Format.NCHW, "NCDHW": Format.NCDHW}
 _IMAGE_TOKENS = ("5HD", "6HD")
 _FILTER_TOKENS = ("FZ", "FZ3")
+_LAYOUTS = frozenset(map(int, AXES))
 
 
 def infer_origin_formats(graph: Graph) -> int:
@@ -39,10 +40,12 @@ def infer_origin_formats(graph: Graph) -> int:
     changed = 0
     for each in graph.all_graphs():
         spread = _Spread()
+        anchors = {type for type in each.types() if kernel_row(type).policy is Policy.TABLE}
         for node in each.nodes():
-            _anchor(node, spread)
+            if node.type in anchors:
+                _anchor(node, spread)
             for index, desc in enumerate(node.output_descs):
-                if _is_layout(desc.format):
+                if desc.format & 0xFF in _LAYOUTS:
                     spread.pending.append(Port(node, index))
         changed += spread.run()
         _align_inputs(each)
@@ -116,10 +119,6 @@ def _passes_on(node: OpDesc, slot: int) -> bool:
     return slot == 0 and node.type in AXIS_KEEPING
 
 
-def _is_layout(fmt: Format) -> bool:
-    return fmt.primary in AXES
-
-
 def _fits(desc: TensorDesc, fmt: Format) -> bool:
     return desc.shape != UNKNOWN_RANK and len(desc.shape) == len(AXES[fmt.primary])
 
@@ -127,11 +126,14 @@ def _fits(desc: TensorDesc, fmt: Format) -> bool:
 def _align_inputs(graph: Graph) -> None:
     """Every input desc has the origin format of what feeds it."""
     for node in graph.nodes():
+        descs = node.input_descs
         for slot, port in enumerate(node.inputs):
-            desc = node.input_descs[slot]
-            if port is None or desc is None or not desc.format.is_origin:
+            if port is None:
                 continue
-            if desc.format != port.desc.format and desc.shape == port.desc.shape and port.desc.format.is_origin:
-                node.input_descs[slot] = replace(desc, format=port.desc.format, origin_format=port.desc.origin_format)
+            desc, source = descs[slot], port[0].output_descs[port[1]]
+            if desc is source or desc is None or desc.format == source.format:
+                continue
+            if desc.format.is_origin and desc.shape == source.shape and source.format.is_origin:
+                descs[slot] = replace(desc, format=source.format, origin_format=source.origin_format)
         if node.type in _HOLDERS and node.inputs and node.ref_variable is not None and node.input_descs[0] is not None:
             node.input_descs[0] = replace(node.input_descs[0], format=node.output_descs[0].format)

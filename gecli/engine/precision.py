@@ -105,11 +105,12 @@ def select_precision(
         lists = MixLists()
     notes: list[str] = []
     capabilities = capabilities_of(platform)
+    keeps_all = chosen.cube is None and chosen.others is None and not chosen.by_list
     for node in graph.all_nodes():
         row = kernel_row(node.type)
         if row.policy is Policy.GIVEN:
             continue
-        target = None if _is_fixed(node, keep, chosen) else _target(node, row, chosen, lists)
+        target = None if keeps_all or _is_fixed(node, keep, chosen) else _target(node, row, chosen, lists)
         if node.type in DTYPE_FREE:
             _follow_producer(node)
         elif target is not None:

@@ -71,7 +71,7 @@ def insert_trans_nodes(graph: Graph, platform: Platform) -> Counter[str]:
             if port is None:
                 continue
             wanted = _wanted(node, slot, port)
-            if wanted.same_storage(port.desc):
+            if wanted is port[0].output_descs[port[1]] or wanted.same_storage(port.desc):
                 continue
             steps = conversion_steps(port.desc, wanted, platform)
             if steps:

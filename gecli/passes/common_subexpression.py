@@ -34,13 +34,21 @@ class CommonSubexpression(Pass):
 
 
 def merge_equal_nodes(graph: Graph) -> int:
+    alone: dict[Hashable, OpDesc | None] = {}  # nodes that nothing resembles so far: their keys are not made
     seen: dict[Hashable, OpDesc] = {}
     merged = 0
     for node in graph.nodes():
-        key = _key(node)
-        if key is None:
+        outline = _outline(node)
+        if outline is None:
             continue
-        first = seen.setdefault(key, node)
+        if outline not in alone:
+            alone[outline] = node
+            continue
+        other, alone[outline] = alone[outline], None
+        if other is not None and (key := _key(other)) is not None:
+            seen[key] = other
+        key = _key(node)
+        first = node if key is None else seen.setdefault(key, node)
         if first is node:
             continue
         for index in range(len(node.output_descs)):
@@ -50,6 +58,14 @@ def merge_equal_nodes(graph: Graph) -> int:
         graph.remove(node)
         merged += 1
     return merged
+
+
+def _outline(node: OpDesc) -> Hashable | None:
+    """The cheap part of `_key`: nodes of different outlines have different keys. None for nodes that have no key."""
+    if node.type in CONST_TYPES:
+        weight = node.attrs.get(VALUE)
+        return None if weight is None else (node.type, weight.nbytes)
+    return (node.type, *node.inputs) if node.inputs else None
 
 
 def _key(node: OpDesc) -> Hashable | None:

@@ -66,14 +66,18 @@ def fold(graph: Graph, node: OpDesc) -> bool:
     """Replace one node by constants when its inputs are constants and the result is small enough."""
     if node.type in CONST_TYPES or not node.output_descs or node.subgraphs:
         return False
-    if not all(desc.is_static for desc in node.output_descs):
-        return _fold_shape(graph, node)
     kind = find(node.type)
     if kind is None:
         return False
-    if _fold_shape(graph, node):
+    if not hasattr(kind.cls, "fold_shape"):  # most nodes read something that is computed, and end here
+        for port in node.inputs:
+            if port is not None and not _is_const(port):
+                return False
+    elif _fold_shape(graph, node):
         return True
     if not node.inputs or not kind.foldable or not all(_is_const(port) for port in node.inputs if port is not None):
+        return False
+    if not all(desc.is_static for desc in node.output_descs):
         return False
     weights = [None if port is None else port.node.attrs[VALUE] for port in node.inputs]
     results = _results(node, kind, weights)
@@ -108,7 +112,8 @@ def replace_by_constants(graph: Graph, node: OpDesc, results: list[Weight]) -> N
 
 
 def _is_const(port: Port) -> bool:
-    return port.node.type in CONST_TYPES and VALUE in port.node.attrs
+    node = port[0]
+    return node.type in CONST_TYPES and VALUE in node.attrs
 
 
 def _fold_shape(graph: Graph, node: OpDesc) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import field
 
 from gecli.engine.precision import MixLists, select_precision
 from gecli.ir.graph import Graph
+from gecli.ir.tensor_desc import TensorDesc
 from gecli.passes.base import Pass, PassContext, Stage
 from gecli.records import dataclass
 
@@ -24,7 +25,7 @@ class PrecisionSelection(Pass):
     lists: MixLists = field(default_factory=MixLists)
 
     def run(self, graph: Graph, ctx: PassContext) -> Counter[str]:
-        before = _types(graph)
+        before = _descs(graph)
         settings = ctx.settings
         notes = select_precision(
             graph,
@@ -35,12 +36,13 @@ class PrecisionSelection(Pass):
         )
         for note in notes:
             ctx.record(self.name, "note", text=note)
-        return Counter(operands_changed=sum(a != b for a, b in zip(before, _types(graph))))
+        changed = [(a, b) for a, b in zip(before, _descs(graph)) if a is not b]
+        return Counter(operands_changed=sum(a is None or b is None or a.dtype != b.dtype for a, b in changed))
 
 
-def _types(graph: Graph) -> list[int]:
-    return [
-        -1 if desc is None else int(desc.dtype)
-        for node in graph.all_nodes()
-        for desc in (*node.input_descs, *node.output_descs)
-    ]
+def _descs(graph: Graph) -> list[TensorDesc | None]:
+    found: list[TensorDesc | None] = []
+    for node in graph.all_nodes():
+        found += node.input_descs
+        found += node.output_descs
+    return found

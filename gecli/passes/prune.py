@@ -55,11 +55,17 @@ def _is_loose_writer(node: OpDesc) -> bool:
 def _prune(graph: Graph) -> int:
     output = graph.net_output
     assert output is not None
+    if _all_have_readers(graph, output):
+        return 0
     live: set[OpDesc] = {output}
     stack = [output]
     while stack:
         node = stack.pop()
-        for before in (*(port.node for port in node.inputs if port is not None), *node.control_in):
+        for port in node.inputs:
+            if port is not None and port[0] not in live:
+                live.add(port[0])
+                stack.append(port[0])
+        for before in node.control_in:
             if before not in live:
                 live.add(before)
                 stack.append(before)
@@ -67,3 +73,11 @@ def _prune(graph: Graph) -> int:
     for node in reversed(dead):
         graph.remove(node)
     return len(dead)
+
+
+def _all_have_readers(graph: Graph, output: OpDesc) -> bool:
+    """Whether every node but NetOutput and the inputs is read: without cycles all of them reach NetOutput then."""
+    for node in graph.nodes():
+        if not node.control_out and not any(node.users) and node is not output and node.type not in DATA_TYPES:
+            return False
+    return True

@@ -42,6 +42,8 @@ class SameTransdataBreadthFusion(Pass):
 
     def run(self, graph: Graph, ctx: PassContext) -> Counter[str]:
         counts = Counter[str]()
+        if not graph.count_of("TransData") or not graph.count_of("Cast"):
+            return counts  # every pair of paths that is looked for has both
         written = {node.ref_variable for node in graph.nodes_of("Variable", "VariableV2") if node.ref_variable}
         # A hoisted TransData may stand beside another one; each round leaves at least one node less.
         while found := self._round(graph, written, ctx):
