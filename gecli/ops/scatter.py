@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy as np
 from gecli.ir.tensor_desc import UNKNOWN_DIM, UNKNOWN_RANK, TensorDesc
 from gecli.ops.gather import checked, nd_index
 from gecli.ops.inference import InferenceError, normalise_axis, plain
-from gecli.ops.numeric import Array, in_float32
+from gecli.ops.numeric import Array, Step, in_float32, is_half
 from gecli.ops.onnx_import import Builder, OnnxNode, importer
 from gecli.ops.operator import From, operator
 from gecli.ops.shape import ints_of, length_of, shaped, unknown
@@ -51,6 +52,7 @@ COMBINE: dict[str, Combine] = {
     "max": np.maximum.at,
     "min": np.minimum.at,
 }
+REDUCE: dict[str, np.ufunc] = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
 
 
 def combine(name: str) -> Combine:
@@ -75,12 +77,50 @@ class ScatterElements:
 
     @in_float32
     def kernel(self, data: Array, indices: Array, updates: Array) -> Array:
-        axis = normalise_axis(self.axis, data.ndim)
-        result = data.copy()
-        index = list(np.ogrid[tuple(slice(dim) for dim in indices.shape)])
-        index[axis] = checked(indices, data.shape[axis])
-        combine(self.reduction)(result, tuple(index), updates)
+        result = np.array(data, order="C")
+        scatter_elements(result, indices, updates, normalise_axis(self.axis, data.ndim), self.reduction)
         return result
+
+    def bind(self, inputs: Sequence[Array | None], outputs: Sequence[Array]) -> Step | None:
+        data, indices, updates = inputs
+        out = outputs[0]
+        if data is None or indices is None or updates is None or is_half(data.dtype) or data.dtype != updates.dtype:
+            return None
+        given, picks, values, axis = data, indices, updates, normalise_axis(self.axis, data.ndim)
+
+        def run() -> None:
+            np.copyto(out, given)
+            scatter_elements(out, picks, values, axis, self.reduction)
+
+        return run
+
+
+def scatter_elements(target: Array, indices: Array, updates: Array, axis: int, how: str) -> None:
+    """Combine target[..., indices[i, j], ...] (along `axis`) with updates[i, j]; target is C-contiguous."""
+    reduce = REDUCE.get(how)
+    if reduce is not None and indices.ndim > 1 and indices.size:
+        rows = np.moveaxis(indices, axis, 0)
+        first = rows[(slice(None), *[slice(1)] * (rows.ndim - 1))]
+        if (rows == first).all():
+            _reduce_rows(target, checked(first.reshape(-1), target.shape[axis]), updates, axis, reduce)
+            return
+    # One flat index: numpy has a fast way for index arrays of one axis only.
+    flat = checked(indices, target.shape[axis]).astype(np.intp, copy=False) * prod(target.shape[axis + 1 :])
+    for other, dim in enumerate(indices.shape):
+        if other != axis:
+            steps = np.arange(dim) * prod(target.shape[other + 1 :])
+            flat = flat + steps.reshape(-1, *[1] * (indices.ndim - 1 - other))
+    combine(how)(target.reshape(-1), flat.reshape(-1), updates.reshape(-1))
+
+
+def _reduce_rows(target: Array, picks: Array, updates: Array, axis: int, reduce: np.ufunc) -> None:
+    """Combine whole rows: those of one target are reduced first, in their order."""
+    order = np.argsort(picks, kind="stable")
+    ordered = picks[order]
+    starts = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1])))
+    reduced = reduce.reduceat(np.moveaxis(updates, axis, 0)[order], starts, 0)
+    rows = np.moveaxis(target, axis, 0)[(slice(None), *[slice(dim) for dim in reduced.shape[1:]])]
+    rows[ordered[starts]] = reduce(rows[ordered[starts]], reduced)
 
 
 def scatter_rows(var: Array, indices: Array, updates: Array, how: str) -> Array:

@@ -171,3 +171,25 @@ def test_a_bag_of_rows_is_reduced_without_its_padding(mode: str, rows: Any) -> N
     descs = [TensorDesc(DataType.from_numpy(x.dtype), x.shape) for x in (weight, indices, offsets)]
     for desc, value in zip(made.infer(*descs), found, strict=True):
         assert (desc.shape, desc.dtype.numpy) == (value.shape, value.dtype)
+
+
+@pytest.mark.parametrize("reduction", ["none", "add", "mul", "max", "min"])
+@pytest.mark.parametrize("axis", [0, 1, 2])
+@pytest.mark.parametrize("like_rows", [True, False])
+def test_scatter_elements_combines_one_element_after_another(reduction: str, axis: int, like_rows: bool) -> None:
+    data, updates = values(4, 5, 3), values(3, 4, 2)
+    rng = np.random.default_rng(axis)
+    indices = rng.integers(-data.shape[axis], data.shape[axis], updates.shape)
+    if like_rows:
+        first = [slice(None) if other == axis else slice(1) for other in range(3)]
+        indices = np.broadcast_to(indices[tuple(first)], updates.shape).copy()
+    expected = data.copy()
+    rule = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}.get(reduction, lambda a, b: b)
+    for place in np.ndindex(*updates.shape):
+        target = (*place[:axis], indices[place], *place[axis + 1 :])
+        expected[target] = rule(expected[target], updates[place])
+    made = op("ScatterElements", axis=axis, reduction=reduction)
+    np.testing.assert_allclose(made.kernel(data, indices, updates), expected, rtol=1e-6)
+    out = np.empty_like(data)
+    made.bind([data, indices, updates], [out])()
+    np.testing.assert_allclose(out, expected, rtol=1e-6)
