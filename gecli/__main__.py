@@ -5,39 +5,47 @@ from __future__ import annotations
 import gc
 import sys
 
+from gecli.cli.stopping import STOPS, arm, disarm, end
+
 
 def main() -> int:
     """Run the command line of this process; the result is its exit status."""
-    argv = sys.argv[1:]
+    try:
+        arm()
+        status = _answered(sys.argv[1:])
+        end()
+    except STOPS as stop:  # outside of app.run(), which handles its own
+        status = _stopped(stop)
+    disarm()
+    return status
+
+
+def _answered(argv: list[str]) -> int:
     if None in (sys.stdin, sys.stdout, sys.stderr):
         _fill_standard_streams()
     if argv == ["--version"]:
         return _print_version()
-    from gecli.cli.stopping import STOPS, arm
+    # As GE's tool, when installed under its name.
+    if sys.argv[0].endswith("atc"):
+        argv = ["compile", "--atc-compat", *argv]
+    if argv and argv[0] == "compile":
+        from gecli.cli.fast_hit import try_fast_hit
 
-    try:
-        arm()
-        # As GE's tool, when installed under its name.
-        if sys.argv[0].endswith("atc"):
-            argv = ["compile", "--atc-compat", *argv]
-        if argv and argv[0] == "compile":
-            from gecli.cli.fast_hit import try_fast_hit
+        status = try_fast_hit(argv)
+        if status is not None:
+            return status
+    # Imports and graphs make many objects and little garbage; by default a tenth of the time went into looking.
+    gc.set_threshold(200_000, 20, 100)
+    from gecli.cli.app import run
 
-            status = try_fast_hit(argv)
-            if status is not None:
-                return status
-        # Imports and graphs make many objects and little garbage; by default a tenth of the time went into looking.
-        gc.set_threshold(200_000, 20, 100)
-        from gecli.cli.app import run
+    return run(argv)
 
-        return run(argv)
-    except STOPS as stop:  # outside of run(), which handles its own
-        from gecli.cli.stopping import end
 
-        end()  # before the next import, which a second signal would cut off
-        from gecli.cli.app import stopped
+def _stopped(stop: BaseException) -> int:
+    end()  # before the import, which a second signal would cut off
+    from gecli.cli.app import stopped
 
-        return stopped(stop)
+    return stopped(stop)
 
 
 def _fill_standard_streams() -> None:

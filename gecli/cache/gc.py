@@ -13,10 +13,11 @@ from collections.abc import Iterator
 from dataclasses import field
 
 from gecli.cache.cache_conf import CacheConf
+from gecli.cache.index import UnreadableIndex, read_index
 from gecli.cache.layout import PRIVATE, host_name, is_alive
 from gecli.cache.lock import KeyLock, LockTimeout, LockUnavailable, abandoned_records, inflight_records, lock_path
 from gecli.cache.model_cache import forget_entry_hints
-from gecli.cache.recovery import files_of, recover, remove_records, set_aside
+from gecli.cache.recovery import adoptable, files_of, recover, remove_records, set_aside
 from gecli.cache.sidecar import last_used_ns
 from gecli.cache.stat_index import StatIndex
 from gecli.cache.store import file_mode
@@ -157,9 +158,13 @@ def collect_sometimes(directory: str, conf: CacheConf, now: float) -> Outcome | 
 def _collect_key(directory: str, key: str, actions: list[Action], outcome: Outcome, mode: int) -> None:
     if any(each.verb in ("adopt", "rebuild") for each in actions):
         recover(directory, key, StatIndex(), mode)
+    orphans = [each for each in actions if each.why == "orphan" and each.path]
+    completed = _completed(directory, key) if orphans else frozenset()
     for action in actions:
         if action.verb != "remove":
             outcome.done.append(action)
+        elif action in orphans and os.path.basename(action.path).partition(".")[0] in completed:
+            outcome.spared.append(action)  # its writer came to the end since the survey, or nearly
         elif action.path:
             _unlink(action.path)
             outcome.done.append(action)
@@ -168,6 +173,16 @@ def _collect_key(directory: str, key: str, actions: list[Action], outcome: Outco
         else:
             _remove_entry(directory, key, action.stem, mode)
             outcome.done.append(action)
+
+
+def _completed(directory: str, key: str) -> frozenset[str]:
+    """The stems of a key that are entries now, or will be at the next look-up."""
+    try:
+        content = read_index(directory, key)
+    except UnreadableIndex:
+        content = None
+    records = [*(content.records if content else ()), *adoptable(directory, key, content, StatIndex())]
+    return frozenset(record.stem for record in records)
 
 
 def _remove_entry(directory: str, key: str, stem: str, mode: int) -> None:

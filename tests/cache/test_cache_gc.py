@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 
 from gecli.cache.cache_conf import CacheConf
 from gecli.cache.gc import Action, GcPolicy, collect, collect_sometimes, select
+from gecli.cache.layout import host_name
 from gecli.cache.lock import KeyLock, LockUnavailable
 from gecli.cache.store import Written
 from gecli.cache.survey import survey
@@ -228,3 +230,39 @@ def test_a_key_that_cannot_be_locked_is_an_error_and_not_busy(cache: Path, monke
     found = survey(str(cache))
     with pytest.raises(OSError, match="Read-only file system"):
         collect(found, select(found, GcPolicy(everything=True), NOW))
+
+
+def test_an_entry_whose_writer_came_to_the_end_since_the_survey_is_spared(cache: Path, store: Store) -> None:
+    """With a grace time of zero the files of a running store look like orphans until the index names them."""
+    for indexed in (True, False):
+        stem = store("a", f"late{indexed}").stem
+        index, sidecar = cache / "a.idx", cache / f"{stem}.gecli.json"
+        kept = [index.read_bytes(), sidecar.read_bytes()]
+        index.write_bytes(kept[0].replace(f"{stem}.om".encode(), b"a_20260415_022030.om"))
+        sidecar.unlink()  # so far had the writer come
+        found = survey(str(cache))
+        planned = select(found, GcPolicy(grace_s=0.0), time.time() + 1)
+        assert f"{stem}.om" in [action.what for action in planned]
+        if indexed:
+            index.write_bytes(kept[0])
+        sidecar.write_bytes(kept[1])
+        spared = [action.what for action in collect(found, planned).spared]
+        assert f"{stem}.om" in spared
+        assert (cache / f"{stem}.om").exists()
+
+
+def test_what_killed_writers_left_in_the_private_directories_goes(cache: Path) -> None:
+    left = [
+        f".gecli/stat/.e-a.tmp.{DEAD_PID}.ab12cd34",
+        f".gecli/req/.0123.tmp.{DEAD_PID}.ab12cd34",
+        f".gecli/quarantine/.a.records.20260101T000000Z.json.tmp.{DEAD_PID}.ab12cd34",
+        f".a.idx.tmp.{DEAD_PID}.ab12cd34",
+        f".gecli/inflight/{host_name()}-{DEAD_PID}-0123456789ab.json",  # empty: it was not even written
+    ]
+    stays = [f".gecli/inflight/elsewhere-{DEAD_PID}-0123456789ab.json", ".gecli/inflight/notes.txt", ".gecli/req/0123"]
+    for name in left + stays:
+        (cache / name).parent.mkdir(parents=True, exist_ok=True)
+        (cache / name).write_bytes(b"")
+        os.utime(cache / name, (NOW - DAY, NOW - DAY))
+    assert {action.why for action in run(cache, GcPolicy())} == {"tmp"}
+    assert [name for name in left + stays if (cache / name).exists()] == stays
