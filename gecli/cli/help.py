@@ -42,9 +42,9 @@ COMMANDS: dict[str, Command] = {
     ),
     "inspect-om": Command(
         "gecli inspect-om FILE... [VIEW] [OPTIONS]",
-        "Show what an .om, .rdcpkt or graph file holds.",
+        "Show what an .om, .rdcpkt, .idx, session or graph file holds.",
         (
-            ("Summary", "gecli inspect-om a.om"),
+            ("Does it load there?", "gecli inspect-om a.om --target Ascend310P3 --for-version 8.0.0"),
             ("Variables as JSON", "gecli inspect-om a.om --vars --json"),
             ("All weights as .npy", "gecli inspect-om a.om --extract all --to weights/"),
         ),

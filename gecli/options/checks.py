@@ -154,7 +154,9 @@ def _writes(options: Options) -> bool:
 
 
 def _one_view(options: Options) -> list[Diagnostic]:
-    given = [f"--{name}" for name in VIEWS if options.get(name)]
+    given = [f"--{name}" for name in (*VIEWS, "extract", "oneline") if options.get(name)]
+    if given == ["--summary", "--oneline"]:  # the one line is the summary's
+        return []
     if len(given) < 2:
         return []
     return [
@@ -167,11 +169,12 @@ def _one_view(options: Options) -> list[Diagnostic]:
 def _without_its_view(options: Options) -> list[Diagnostic]:
     """Details of a view that is not asked for would change nothing."""
     given = next((name for name in VIEWS if options.get(name)), "")
+    in_effect = given or ("full" if options.flag("json") else "summary")
     found = []
     for detail, views in DETAILS_OF_VIEWS:
         # A default that was only repeated (--hash) asks for nothing.
         option = options.option(detail)
-        if options.get(detail) in (option.default, ()) or given in views:
+        if options.get(detail) in (option.default, ()) or in_effect in views:
             continue
         flag = f"--{option.negative or option.name}"
         do = f"gecli inspect-om FILE --{views[0]} {flag}" + (f" {option.metavar}" if option.metavar else "")
@@ -180,7 +183,7 @@ def _without_its_view(options: Options) -> list[Diagnostic]:
     if options.flag("origin-format") and not options.get("extract"):
         do = "gecli inspect-om FILE --extract all --to DIR --origin-format"
         found.append(_problem("E10057", "--origin-format belongs to --extract", "", do, option="--origin-format"))
-    if not options.flag("json") or given:
+    if not options.flag("json") or given not in ("", "full"):
         for name in ("embed-data", "data-file"):
             if options.get(name):
                 flag = f"--{name}"

@@ -8,11 +8,13 @@ from gecli.options.option import Option
 
 VIEWS = (
     "summary", "info", "atc-json", "nodes", "tensors", "vars", "io", "partitions", "tasks", "kernels", "options", "hex",
+    "full",
 )  # fmt: skip
 # Options that say more of certain views, and these views.
 DETAILS_OF_VIEWS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("type", ("nodes",)), ("name", ("nodes",)), ("graph-name", ("nodes",)), ("show", ("nodes",)),
     ("stats", ("tensors",)), ("map", ("vars",)), ("hash", ("partitions",)),
+    ("target", ("summary",)), ("for-version", ("summary",)), ("recursive", ("summary",)),
 )  # fmt: skip
 
 _view = partial(Option, subcommands=("inspect-om",), group="Views (at most one)")
@@ -35,6 +37,7 @@ INSPECT_OPTIONS: tuple[Option, ...] = (
     _view("tasks", "--tasks", "bool", False, "The task list with kernels and addresses."),
     _view("kernels", "--kernels", "bool", False, "Kernels and libraries inside; none is loaded."),
     _view("options", "--options", "bool", False, "The options recorded in the file."),
+    _view("full", "--full", "bool", False, "With --json: the whole model, as --json alone."),
     _view("hex", "--hex", "str", None, "Bytes of the header, table or a partition.", "PART[:OFF[:LEN]]"),
 
     _filter("output", "-o, --output", "path", None, "Write to a file instead of stdout.", "FILE"),
@@ -44,9 +47,14 @@ INSPECT_OPTIONS: tuple[Option, ...] = (
     _filter("show", "--show", "str", None, "--nodes: more of each, attrs,weights,io,edges.", "LIST",
             pattern=r"(?:attrs|weights|io|edges)(?:,(?:attrs|weights|io|edges))*",
             rule="a list of attrs, weights, io, edges"),
+    _filter("target", "--target", "str", None, "--summary: does it load on this chip? Exit 1 if not.", "SOC"),
+    _filter("for-version", "--for-version", "str", None, "--summary: does it load with this CANN? Exit 1 if not.",
+            "VERSION"),
+    _filter("recursive", "--recursive", "bool", False, "--summary: models inside models too, four deep."),
     _filter("stats", "--stats", "bool", False, "--tensors: minimum, maximum and mean too."),
     _filter("map", "--map", "bool", False, "--vars: the address map too."),
     _filter("hash", "--hash/--no-hash", "bool", True, "--partitions: digest and entropy; reads all of the file."),
+    _filter("print-schema", "--print-schema", "bool", False, "Print the JSON Schema of the view's document."),
     _filter("oneline", "--oneline", "bool", False, "One line per file."),
     _filter("strict", "--strict", "bool", False, "Treat the reader's warnings as errors."),
     _filter("salvage", "--salvage", "bool", False, "Print what can be read of a damaged file."),

@@ -9,9 +9,9 @@ DESC = {"format": "FRACTAL_Z", "shape": [9, 1, 16, 8]}
 
 def test_each_word_is_explained_once_and_only_where_it_is_used() -> None:
     rows = [
-        {"name": "w1", "staged_desc": None, "changed": True},
-        {"name": "w2", "staged_desc": DESC, "changed": True},
-        {"name": "b", "staged_desc": None, "changed": False},
+        {"name": "w1", "staged_desc": None, "changed": True, "changed_graph": None},
+        {"name": "w2", "staged_desc": DESC, "changed": True, "changed_graph": None},
+        {"name": "b", "staged_desc": None, "changed": False, "changed_graph": None},
     ]
     assert list(_extra_lines(rows)) == [
         "w2: staged FRACTAL_Z [9,1,16,8]",

@@ -6,7 +6,18 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from gecli.ir.dtype import DataType
-from gecli.report.inspect.model_fields import ATTR, GRAPH, MODEL, OP, Field, Fields, Message, ModelFields, Ref
+from gecli.report.inspect.model_fields import (
+    ATTR,
+    GRAPH,
+    MODEL,
+    OP,
+    VAL_TYPES,
+    Field,
+    Fields,
+    Message,
+    ModelFields,
+    Ref,
+)
 from gecli.report.inspect.view import Rows
 
 # Rule 2: fields of these names are left out at every level.
@@ -18,8 +29,6 @@ COMPRESSION = frozenset(("om_compress_version", "attr_name_enum", "attr_value_en
 FUSION_RECORD = "fm"
 FUSION_SCOPE = "fusion_scope"
 NUMBER_AT = 9  # a float whose text is longer stays a number
-VAL_TYPES = ("NONE", "STRING", "INT", "FLOAT", "BOOL", "BYTES", "TENSOR_DESC", "TENSOR", "GRAPH", "NAMED_ATTRS",
-             "DATA_TYPE")  # fmt: skip
 ESCAPES = {9: "\\t", 10: "\\n", 13: "\\r", 34: '\\"', 39: "\\'", 92: "\\\\"}
 
 

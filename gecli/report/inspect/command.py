@@ -39,9 +39,11 @@ class Screen(Protocol):
 def inspect_command(options: Options, paths: list[str], screen: Screen) -> int:
     """Show every file; returns the exit status: that of the first bad file, 0 without one."""
     _check(options, paths)
+    if options.flag("print-schema"):
+        return _print_schema(options, paths, screen)
     with _output(options, screen) as out, _store(options) as store:
         if options.flag("oneline"):
-            return _one_line_each(paths, screen, out)
+            return _one_line_each(options, paths, screen, out)
         if len(paths) == 1:
             return _one(options, paths[0], screen, out, store)
         return _several(options, paths, screen, out, store)
@@ -56,8 +58,25 @@ def _check(options: Options, paths: list[str]) -> None:
         raise InvalidOption("E10054", "--extract takes one file", option="--extract", do="name one file")
     if options.flag("embed-data") and options.text("data-file"):
         raise InvalidOption("E10047", "--embed-data and --data-file exclude each other", do="--embed-data")
+    if options.flag("full") and not options.flag("json"):
+        raise InvalidOption(
+            "E10057", "--full belongs to --json", option="--full", do="gecli inspect-om FILE --json --full"
+        )
     if paths.count(STDIN) > 1:
         raise InvalidOption("E10054", "standard input can be read once only", do="give - once")
+
+
+def _print_schema(options: Options, paths: list[str], screen: Screen) -> int:
+    """The published schema of what --json prints with these options."""
+    from importlib.resources import files
+
+    given = ("oneline", "extract", "salvage", *VIEWS)
+    name = next((each for each in given if options.get(each)), "full" if options.flag("json") else "summary")
+    name = "files" if len(paths) > 1 and name != "oneline" else {"full": "model"}.get(name, name)
+    screen.document_printed = True
+    schema = files("gecli.report").joinpath("schemas", f"inspect.{name}.json")
+    _stdout_writer(screen.stdout)(schema.read_text(encoding="utf-8"))
+    return 0
 
 
 def _one(options: Options, path: str, screen: Screen, out: Output, store: Store) -> int:
@@ -67,11 +86,11 @@ def _one(options: Options, path: str, screen: Screen, out: Output, store: Store)
         except InputError as error:
             if not options.flag("salvage"):
                 raise _named(error, path, place) from error
-            return _salvaged(error, path, place, screen, out)
+            return _salvaged(error, options, path, place, screen, out)
         warnings = _warnings(subject, options, path, place)
         out.write(view, [warning.as_json() for warning in warnings])
         screen.report(warnings)
-    return next((warning.exit_status for warning in warnings if warning.severity == "error"), 0)
+    return next((warning.exit_status for warning in warnings if warning.severity == "error"), view.status)
 
 
 def _several(options: Options, paths: list[str], screen: Screen, out: Output, store: Store) -> int:
@@ -95,26 +114,35 @@ def _several(options: Options, paths: list[str], screen: Screen, out: Output, st
                 out.text(f"== {path}")
                 out.write(view, [])
             screen.report(warnings)
-            status = status or next((each.exit_status for each in warnings if each.severity == "error"), 0)
+            status = status or next((each.exit_status for each in warnings if each.severity == "error"), view.status)
     if screen.json:
         out.document({"schema": "gecli.inspect.files/1", "files": documents})
     return status
 
 
-def _one_line_each(paths: list[str], screen: Screen, out: Output) -> int:
-    from gecli.report.inspect.summary import oneline, oneline_text
+def _one_line_each(options: Options, paths: list[str], screen: Screen, out: Output) -> int:
+    """Bad files are lines among the others; what is wrong with them is also said on stderr."""
+    from gecli.report.inspect.summary import oneline
+    from gecli.report.inspect.summary_text import oneline_text
 
     status = 0
     rows: list[dict[str, Any]] = []
     for path in paths:
         with _placed(path) as place:
             try:
-                row = oneline(open_subject(path, place))
+                subject = open_subject(path, place)
+                row = oneline(subject)
+                problems = _warnings(subject, options, path, place)
             except InputError as error:
                 found = _named(error, path, place)
-                status = status or found.exit_status
+                problems = list(found.diagnostics)
                 row = {"path": path, "ok": False, "kind": found.kind or None, "name": None, "soc": None,
                        "signature": None, "size": None, "error": found.first.message}  # fmt: skip
+        errors = [problem for problem in problems if problem.severity == "error"]
+        if errors and row["ok"]:  # what --strict makes of warnings
+            row |= {"ok": False, "error": errors[0].message}
+        status = status or next((error.exit_status for error in errors), 0)
+        screen.report(problems)
         rows.append(row)
         if not screen.json:
             out.text(oneline_text(row))
@@ -137,15 +165,17 @@ def view_of(subject: Subject, options: Options, store: Store) -> View:
     """The view that the options name; without one the summary, or the whole model with --json."""
     name = next((each for each in VIEWS if options.get(each)), "")
     if not name:
-        name = "model" if options.flag("json") else "summary"
-    if name == "model":
+        name = "full" if options.flag("json") else "summary"
+    if name == "full":
         from gecli.report.inspect.model_document import model_view
 
         return model_view(subject, store)
     if name == "summary":
+        from gecli.report.inspect.load_needs import LoadTarget
         from gecli.report.inspect.summary import summary_view
 
-        return summary_view(subject)
+        target = LoadTarget(options.text("target"), options.text("for-version"))
+        return summary_view(subject, target, recursive=options.flag("recursive"))
     if name == "partitions":
         from gecli.report.inspect.partitions import partitions_view
 
@@ -210,19 +240,33 @@ def _warnings(subject: Subject, options: Options, path: str, place: str) -> list
     return [replace(each, severity=severity) if each.code != "G3005" else each for each in found]
 
 
-def _salvaged(error: InputError, path: str, place: str, screen: Screen, out: Output) -> int:
-    from gecli.report.inspect.salvage import salvage_view
+def _salvaged(error: InputError, options: Options, path: str, place: str, screen: Screen, out: Output) -> int:
+    """The view that was asked for where its part of the file is whole, else what is left of the file."""
+    from gecli.report.inspect.salvage import salvage
+    from gecli.report.inspect.stored_data import no_data
 
     found = _named(error, path, place)
     try:
-        view = salvage_view(path, place)
+        rest = salvage(path, place)
     except InputError:  # it cannot even be opened, which `error` says
-        view = None
-    if view is None:
+        rest = None
+    if rest is None:
         raise found from error
+    view = rest.overview()
+    if any(options.get(name) for name in VIEWS if name != "summary"):
+        try:
+            view = view_of(rest.subject, options, no_data)
+        except InputError as further:
+            found = _joined(found, _named(further, path, place))
     out.write(view, [each.as_json() for each in found.diagnostics])
     screen.report(found.diagnostics)
     return found.exit_status
+
+
+def _joined(first: InputError, second: InputError) -> InputError:
+    joined = InputError.of([*first.diagnostics, *second.diagnostics])
+    assert isinstance(joined, InputError)
+    return joined
 
 
 def _named(error: InputError, path: str, place: str) -> InputError:

@@ -13,7 +13,7 @@ from gecli.report.inspect.interface import interface_facts
 from gecli.report.inspect.model_fields import ATTR, GRAPH, LIST, OP, TENSOR, Field, Fields, Message, ModelFields, Ref
 from gecli.report.inspect.partitions import partition_rows
 from gecli.report.inspect.stored_data import Store, no_data
-from gecli.report.inspect.subject import Subject
+from gecli.report.inspect.subject import WITHOUT_GRAPH, Subject
 from gecli.report.inspect.summary import header_json, summary_facts
 from gecli.report.inspect.task_list import task_counts
 from gecli.report.inspect.view import Rows, View
@@ -30,7 +30,7 @@ VALUE_TYPES = {"bt": "bytes", "func": "func", "td": "tensor_desc", "t": "tensor"
 
 def model_view(subject: Subject, store: Store = no_data) -> View:
     """`store` adds data (or the place where it was put) to every value of bytes."""
-    if subject.kind in ("rdcpkt", "idx"):
+    if subject.kind in WITHOUT_GRAPH:
         facts = summary_facts(subject)
         return View("model", {**facts, "file": _file(subject)})
     om = subject.om
@@ -53,6 +53,8 @@ def open_fields(subject: Subject, index: int = 0, root: ModelFields | None = Non
     """MODEL_DEF of one model, field by field."""
     from gecli.wire.byte_source import FileSource
 
+    if subject.data is not None:
+        return ModelFields(subject.data, len(subject.data))
     offset, size = 0, subject.size_bytes
     if subject.om is not None:
         part = subject.om.models[index].partition(PartitionType.MODEL_DEF)

@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from gecli.records import dataclass
 from gecli.wire.attribute_names import AttrNames
 from gecli.wire.byte_source import ByteSource
 from gecli.wire.ge_ir_shapes import MODEL as LARGE_FIELDS
 from gecli.wire.walker import WireError, strip_large_fields
 
 MAX_DEPTH = 100
+# Names of ListValue.val_type, with VT_LIST_ in front.
+VAL_TYPES = ("NONE", "STRING", "INT", "FLOAT", "BOOL", "BYTES", "TENSOR_DESC", "TENSOR", "GRAPH", "NAMED_ATTRS",
+             "DATA_TYPE")  # fmt: skip
 DATA_OFFSET, DATA_LENGTH = "data_file_offset", "data_file_length"  # private fields of the walker
 
 
@@ -135,18 +139,21 @@ _many(GROUPS, "bytes", other_group_def=1, attr_group_def=2)
 
 
 class ModelFields:
-    """The message in `source`: model members at once, graphs and their operators one at a time."""
+    """The message in `source`: model members at once, graphs and their operators one at a time.
 
-    def __init__(self, source: ByteSource, file_size: int, root_names: AttrNames | None = None) -> None:
+    The bytes of tensors stay in a file; those of a message in memory are in the fields.
+    """
+
+    def __init__(self, source: ByteSource | bytes, file_size: int, root_names: AttrNames | None = None) -> None:
         self._file_size = file_size
         self._memo: dict[tuple[int, bytes], Fields] = {}
         self._names: tuple[AttrNames, ...] = ()  # the model's own attributes are never compressed
-        data = strip_large_fields(source, LARGE_FIELDS)
+        data = source if isinstance(source, bytes) else strip_large_fields(source, LARGE_FIELDS)
         self._data = memoryview(data)
         self.members: Fields = {}
         self._graphs: list[memoryview] = []
         attrs: dict[str, Fields] = {}
-        for number, value in _walk(self._data):
+        for number, value in walk(self._data):
             if number == 7 and isinstance(value, memoryview):
                 self._graphs.append(value)
             elif number == 11 and isinstance(value, memoryview):
@@ -166,7 +173,7 @@ class ModelFields:
         for data in self._graphs:
             head: Fields = {}
             spans: list[memoryview] = []
-            for number, value in _walk(data):
+            for number, value in walk(data):
                 if number == 6 and isinstance(value, memoryview):
                     spans.append(value)
                 else:
@@ -181,7 +188,7 @@ class ModelFields:
         if memo is not None and memo in self._memo:
             return self._memo[memo]
         found: Fields = {}
-        for number, value in _walk(data):
+        for number, value in walk(data):
             self._store(kind, found, number, value, depth + 1)
         if kind is TENSOR:
             self._place(found)
@@ -231,7 +238,7 @@ class ModelFields:
     def _entry(self, data: memoryview, depth: int) -> tuple[str, Fields]:
         """Key and value of one map entry, with the name's compression undone."""
         key, inner = "", {}
-        for number, value in _walk(data):
+        for number, value in walk(data):
             if not isinstance(value, memoryview):
                 continue
             if number == 1:
@@ -254,8 +261,11 @@ class ModelFields:
             tensor["data"] = Ref(offset, length)
 
 
-def _walk(data: memoryview) -> Iterator[tuple[int, Any]]:
-    """(number, value): an int for a varint, a span for bytes, 4 or 8 bytes for fixed fields."""
+def walk(data: memoryview, *, cut: bool = False) -> Iterator[tuple[int, Any]]:
+    """(number, value): an int for a varint, a span for bytes, 4 or 8 bytes for fixed fields.
+
+    With `cut` the last span may be shorter than it says. Raises WireError.
+    """
     at, end = 0, len(data)
     try:
         while at < end:
@@ -269,7 +279,7 @@ def _walk(data: memoryview) -> Iterator[tuple[int, Any]]:
                 at += 1
                 if length >= 0x80:
                     length, at = _varint(data, at - 1)
-                if length > end - at:
+                if length > end - at and not cut:
                     raise WireError(f"a field of {length} bytes ends outside its message", at)
                 yield tag >> 3, data[at : at + length]
                 at += length

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from gecli.errors import InvalidOption
 from gecli.ir.attributes import INIT_VALUE, VALUE
 from gecli.ir.weight import Weight
+from gecli.records import dataclass
 from gecli.report.inspect.attribute_values import desc_json, desc_text, value_json, value_text, weight_json
 from gecli.report.inspect.subject import Subject
 from gecli.report.inspect.view import Block, Rows, Table, View, cell
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from gecli.ir.tensor_desc import TensorDesc
     from gecli.wire.model_record import GraphRecord
 
-COLUMNS = ("id", "name", "type", "engine", "stream", "inputs", "formats", "shapes")
+COLUMNS = ("id", "name", "type", "engine", "stream", "inputs", "outputs", "formats", "shapes")
+SHOWN_USERS = 4
 ENGINE_ATTRS = ("_ge_attr_op_kernel_lib_name", "_lxfusion_engine_name", "_coretype", "engine_name")
 Found = tuple[int, "GraphRecord", "OpDesc", "Placement"]
 
@@ -141,12 +142,17 @@ def _blocks(subject: Subject, found: list[Found], show: frozenset[str]) -> Itera
 
 def _cells(node: OpDesc, place: Placement) -> tuple[str, ...]:
     inputs = ["-" if port is None else cell(f"{port.node.name}:{port.index}", 80) for port in node.inputs]
+    users = [use for each in node.users for use in each]
+    outputs = [cell(f"{use.node.name}:{use.slot}", 80) for use in users[:SHOWN_USERS]]
+    if len(users) > SHOWN_USERS:
+        outputs.append(f"... {len(users)}")
     descs: list[TensorDesc | None] = [*node.output_descs] or [*node.input_descs]
     formats = list(dict.fromkeys("-" if desc is None else desc.format.name for desc in descs))
     shapes = ["-" if desc is None else f"{dtype_text(desc.dtype.serial)}{shape_text(desc.shape)}" for desc in descs]
     return (
         str(place.id), cell(node.name, 80), cell(node.type, 40), cell(engine_of(node) or "-", 40),
-        str(place.stream_id), cell(" ".join(inputs) or "-"), " ".join(formats) or "-", cell(" ".join(shapes) or "-"),
+        str(place.stream_id), cell(" ".join(inputs) or "-"), cell(" ".join(outputs) or "-"),
+        " ".join(formats) or "-", cell(" ".join(shapes) or "-"),
     )  # fmt: skip
 
 

@@ -5,18 +5,19 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from gecli.artifacts.file_access import opened, pread
 from gecli.artifacts.om_file import OmFile
 from gecli.artifacts.partition_table import Partition, partition_name
+from gecli.records import dataclass
 from gecli.report.inspect.subject import Subject
 from gecli.report.inspect.view import Table, View
 
 CHUNK_BYTES = 1 << 20
 SAMPLE_BYTES = 1 << 16  # one sample of every chunk is enough to tell random bytes from others
 DENSE_BITS = 7.9  # bits of information a byte; weights of float32 stay below 7.6
+NUMPY_BYTES = 8 << 20  # counting in numpy pays for its import from about here on
 LEAST_BYTES = 4096  # shorter ones look random by chance
 
 
@@ -87,6 +88,7 @@ def _content_facts(path: str, offset: int, size: int) -> dict[str, Any]:
     digest = hashlib.sha256()
     counts = [0] * 256
     sampled = 0
+    count = _counted if size > NUMPY_BYTES else _counted_without_numpy
     with opened(path) as handle:
         position, end = offset, offset + size
         while position < end:
@@ -96,8 +98,7 @@ def _content_facts(path: str, offset: int, size: int) -> dict[str, Any]:
             digest.update(block)
             sample = block[:SAMPLE_BYTES]
             sampled += len(sample)
-            for value in set(sample):
-                counts[value] += sample.count(value)
+            counts = [old + new for old, new in zip(counts, count(sample))]
             position += len(block)
     entropy = -sum(n / sampled * math.log2(n / sampled) for n in counts if n) if sampled else 0.0
     return {
@@ -105,3 +106,16 @@ def _content_facts(path: str, offset: int, size: int) -> dict[str, Any]:
         "entropy": round(entropy, 3) + 0.0,
         "looks_random": entropy > DENSE_BITS and sampled >= LEAST_BYTES,
     }
+
+
+def _counted(sample: bytes) -> list[int]:
+    """How often each byte value occurs."""
+    import numpy as np
+
+    found: list[int] = np.bincount(np.frombuffer(sample, np.uint8), minlength=256).tolist()
+    return found
+
+
+def _counted_without_numpy(sample: bytes) -> list[int]:
+    present = set(sample)
+    return [sample.count(value) if value in present else 0 for value in range(256)]

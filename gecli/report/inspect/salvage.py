@@ -1,20 +1,77 @@
-"""What can be read of a damaged OM: header, table entries cut to the file, and the model if it is whole."""
+"""What can be read of a damaged OM: header, table entries cut to the file, the model, or its nodes before the cut."""
 
 from __future__ import annotations
 
 import os
+from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 from gecli.artifacts.file_access import opened, pread
 from gecli.artifacts.header import FLOW_MODEL, HEADER_BYTES, MAGIC, parse_header
 from gecli.artifacts.om_file import OmFile, OmModel
-from gecli.artifacts.partition_table import MAX_FLOW_PARTITIONS, Partition, table_bytes, unpack_entries
+from gecli.artifacts.partition_table import MAX_FLOW_PARTITIONS, Partition, PartitionType, table_bytes, unpack_entries
+from gecli.records import dataclass
+from gecli.report.inspect.model_fields import GRAPH, MODEL, OP, walk
 from gecli.report.inspect.subject import Subject
 from gecli.report.inspect.summary import header_json
 from gecli.report.inspect.view import Block, Table, View, cell
+from gecli.wire.walker import WireError
+
+MAX_CUT_BYTES = 64 << 20  # of a cut MODEL_DEF, as much is searched for nodes
+SHOWN_TYPES = 10
+OP_FIELD = next(number for number, spec in GRAPH.fields.items() if spec.message is OP)
+GRAPH_FIELD = next(number for number, spec in MODEL.fields.items() if spec.message is GRAPH)
 
 
-def salvage_view(path: str, place: str) -> View | None:
+@dataclass(slots=True)
+class Salvage:
+    """`subject` has the partitions that are whole, `rows` what the table says of each."""
+
+    subject: Subject
+    rows: list[dict[str, Any]]
+
+    def overview(self) -> View:
+        """Header, partitions and the model, as far as they are there."""
+        subject = self.subject
+        om = subject.container
+        document: dict[str, Any] = {
+            "file": {"path": subject.path, "size": subject.size_bytes, "kind": "damaged"},
+            "header": header_json(om),
+            "partitions": self.rows,
+            "model": self._model(),
+            "cut_model": None,
+        }
+        if document["model"] is None:
+            document["cut_model"] = self._cut_model()
+        document["problems"] = [warning.message for warning in subject.warnings]
+        return View("salvage", document, [*_blocks(document, om.header.payload_bytes)])
+
+    def _model(self) -> dict[str, Any] | None:
+        if self.subject.container.root.partition(PartitionType.MODEL_DEF) is None:
+            return None
+        model = self.subject.model_or_none()
+        if model is None:
+            return None
+        soc = model.attrs.get("soc_version")
+        return {
+            "name": model.name,
+            "graphs": [{"name": graph.name, "nodes": len(graph.nodes)} for graph in model.graphs],
+            "soc": soc if isinstance(soc, str) else None,
+        }
+
+    def _cut_model(self) -> dict[str, Any] | None:
+        """The nodes of a MODEL_DEF that is cut or damaged, up to the first byte that cannot be read."""
+        row = next((row for row in self.rows if row["type"] == PartitionType.MODEL_DEF and row["available"]), None)
+        if row is None:
+            return None
+        with opened(self.subject.place) as handle:
+            data = pread(handle, row["offset"], min(row["available"], MAX_CUT_BYTES))
+        nodes = [{"name": name, "type": kind} for name, kind in _nodes(memoryview(data))]
+        return {"bytes": len(data), "of": row["size"], "nodes": nodes}
+
+
+def salvage(path: str, place: str) -> Salvage | None:
     """What is left of the file; None when it does not begin as an OM with a whole header."""
     with opened(place) as handle:
         size = os.fstat(handle).st_size
@@ -25,39 +82,56 @@ def salvage_view(path: str, place: str) -> View | None:
         flow = header.modeltype == FLOW_MODEL and not header.is_version_1
         wide = not header.is_version_1 and (header.model_length != 0 or flow)
         rows, parts = _table(handle, size, wide)
-    document: dict[str, Any] = {
-        "file": {"path": path, "size": size, "kind": "damaged"},
-        "partitions": rows,
-        "model": None,
-    }
     om = OmFile(place, 0, size, "om", header, wide, (OmModel(0, HEADER_BYTES, tuple(parts)),))
-    document["header"] = header_json(om)
-    blocks: list[Block] = [
-        f"salvaged from {cell(path)}, {size} bytes",
-        f"header says {header.payload_bytes} bytes behind it, name {cell(header.name) or '-'}",
-        Table(
-            ("#", "partition", "offset", "bytes", "there"),
-            [
-                (str(row["index"]), row["name"], str(row["offset"]), str(row["size"]), str(row["available"]))
-                for row in rows
-            ],
-            frozenset(("#", "offset", "bytes", "there")),
-        ),
-    ]
-    subject = Subject(path, place, "om", size, om)
-    if any(part.type == 0 for part in parts):
-        model = subject.model_or_none()
-        if model is not None:
-            document["model"] = {
-                "name": model.name,
-                "graphs": [{"name": graph.name, "nodes": len(graph.nodes)} for graph in model.graphs],
-                "soc": model.attrs.get("soc_version"),
-            }
-            nodes = sum(len(graph.nodes) for graph in model.graphs)
-            blocks.append(f"model {cell(model.name)}: {nodes} nodes, MODEL_DEF is whole")
-    document["problems"] = [warning.message for warning in subject.warnings]
-    blocks += [f"also: {cell(text, 400)}" for text in document["problems"]]
-    return View("salvage", document, blocks)
+    return Salvage(Subject(path, place, "om", size, om), rows)
+
+
+def _blocks(document: dict[str, Any], declared: int) -> Iterator[Block]:
+    yield f"salvaged from {cell(document['file']['path'])}, {document['file']['size']} bytes"
+    yield f"header says {declared} bytes behind it, name {cell(document['header']['name']) or '-'}"
+    yield Table(
+        ("#", "partition", "offset", "bytes", "there"),
+        [
+            (str(row["index"]), row["name"], str(row["offset"]), str(row["size"]), str(row["available"]))
+            for row in document["partitions"]
+        ],
+        frozenset(("#", "offset", "bytes", "there")),
+    )
+    model, cut = document["model"], document["cut_model"]
+    if model is not None:
+        nodes = sum(graph["nodes"] for graph in model["graphs"])
+        yield f"model {cell(model['name'])}: {nodes} nodes, MODEL_DEF is whole"
+    if cut is not None:
+        counts = Counter(node["type"] for node in cut["nodes"])
+        shown = ", ".join(f"{cell(name, 40)} {count}" for name, count in counts.most_common(SHOWN_TYPES))
+        yield f"{len(cut['nodes'])} nodes in the first {cut['bytes']} of {cut['of']} bytes of MODEL_DEF" + (
+            f": {shown}" if shown else ""
+        )
+    yield from (f"also: {cell(text, 400)}" for text in document["problems"])
+
+
+def _nodes(data: memoryview) -> Iterator[tuple[str, str]]:
+    """Name and type of every whole operator."""
+    for graph in _messages(data, GRAPH_FIELD):
+        for op in _messages(graph, OP_FIELD):
+            try:
+                texts = {number: bytes(value).decode("utf-8", "replace") for number, value in walk(op)
+                         if number in (1, 2) and isinstance(value, memoryview)}  # fmt: skip
+            except WireError:
+                continue
+            yield texts.get(1, ""), texts.get(2, "")
+
+
+def _messages(data: memoryview, number: int) -> Iterator[memoryview]:
+    """The messages of one field; of the last, which may be cut, the part that is there."""
+    fields = walk(data, cut=True)
+    while True:
+        try:
+            found, value = next(fields)
+        except (StopIteration, WireError):
+            return
+        if found == number and isinstance(value, memoryview):
+            yield value
 
 
 def _table(handle: int, size: int, wide: bool) -> tuple[list[dict[str, Any]], list[Partition]]:

@@ -4,30 +4,42 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from gecli.artifacts.om_file import OmFile, read_om
 from gecli.errors import Diagnostic, InputError
+from gecli.records import dataclass
 
 if TYPE_CHECKING:
     from gecli.artifacts.inout_info import InOutInfo
     from gecli.cache.index import IndexContent
     from gecli.ir.op_desc import OpDesc
     from gecli.ir.placement import Placement
+    from gecli.loading.sniff import FileKind
+    from gecli.variables.var_manager import VarManager
     from gecli.variables.var_match import VarMatch
     from gecli.wire.model_record import GraphRecord, ModelRecord
     from gecli.wire.task import TaskList
 
 T = TypeVar("T")
+MAX_SESSION_BYTES = 1 << 30
+# Kinds of files, as messages name them.
+KINDS = {
+    "om": "an OM file", "flow": "a flow model", "bundle": "a bundle", "preload": "a preload model",
+    "model-def": "a ModelDef file", "ge-text": "a text dump", "ge-onnx-text": "a text dump",
+    "rdcpkt": "a variable record", "session": "a session snapshot", "idx": "a cache index",
+}  # fmt: skip
+WITHOUT_GRAPH = ("rdcpkt", "session", "idx")
 DIGEST_BYTES = 16 << 20  # files up to this size have their payload digest checked by every view that judges
 
 
 @dataclass(slots=True)
 class Subject:
-    """`kind` is om, flow, bundle, preload, model-def, rdcpkt or idx; `warnings` grows while parts are read.
+    """One of KINDS; `warnings` grows while parts are read.
 
-    `path` is what the user typed, `place` where the bytes are (they differ for standard input).
+    `path` is what the user typed, `place` where the bytes are (they differ for standard input). `data` is the
+    ModelDef of a file in text form.
     """
 
     path: str
@@ -36,8 +48,10 @@ class Subject:
     size_bytes: int
     om: OmFile | None = None
     warnings: list[Diagnostic] = field(default_factory=list)
+    data: bytes | None = None
     _models: dict[int, ModelRecord | None] = field(default_factory=dict)
     _parts: dict[str, object] = field(default_factory=dict)
+    _session: VarManager | None = None
 
     @property
     def container(self) -> OmFile:
@@ -53,23 +67,24 @@ class Subject:
         return len(self.om.models)
 
     def lacks(self, what: str) -> InputError:
-        name = {"model-def": "ModelDef"}.get(self.kind, self.kind)
-        do = "gecli inspect-om FILE --vars" if self.kind == "rdcpkt" else "gecli inspect-om FILE --summary"
-        return InputError("G3008", f"{self.path}: a {name} file has no {what}", kind=self.kind, file=self.path, do=do)
+        name = KINDS[self.kind]
+        view = "--vars" if self.kind in ("rdcpkt", "session") else "--summary"
+        do = f"gecli inspect-om {self.path} {view}"
+        return InputError("G3008", f"{self.path}: {name} has no {what}", kind=self.kind, file=self.path, do=do)
 
     def model(self, index: int = 0) -> ModelRecord:
         """The graphs of a model. Raises InputError (no-model-def, bad-proto)."""
         found = self._models.get(index)
         if found is not None:
             return found
-        if self.kind in ("rdcpkt", "idx"):
+        if self.kind in WITHOUT_GRAPH:
             raise self.lacks("graph")
         if self.kind in ("bundle", "preload"):
             raise InputError(
                 "G3010", f"{self.path}: {self.kind} model: graph not available", kind="no-model-def", file=self.path,
                 do="gecli inspect-om FILE --partitions",
             )  # fmt: skip
-        model = self.container.model(index) if self.om is not None else _bare_model(self.place, self.size_bytes)
+        model = self.container.model(index) if self.om is not None else self._bare_model()
         self.warn(*model.problems)
         self._models[index] = model
         return model
@@ -137,6 +152,16 @@ class Subject:
         """Where the variable record of this OM would be."""
         return os.path.splitext(self.path)[0] + ".rdcpkt"
 
+    def session(self) -> VarManager:
+        """The variables of a session snapshot. Raises InputError (DATA_CORRUPT) when its fields contradict."""
+        found = self._session
+        if found is None:
+            from gecli.artifacts.file_access import read_whole
+            from gecli.wire.var_session import decode_var_manager
+
+            found = self._session = decode_var_manager(read_whole(self.place, MAX_SESSION_BYTES), path=self.path)
+        return found
+
     def index_file(self) -> IndexContent:
         """The records of a cache index."""
         if self.kind != "idx":
@@ -157,6 +182,15 @@ class Subject:
             return "verified"
         self.warn(problem)
         return "bad"
+
+    def _bare_model(self) -> ModelRecord:
+        from gecli.wire.byte_source import FileSource
+        from gecli.wire.model_decoder import decode_model
+
+        if self.data is not None:
+            return decode_model(self.data)
+        with FileSource(self.place) as source:
+            return decode_model(source, path=self.place, file_size=self.size_bytes)
 
     def warn(self, *diagnostics: Diagnostic) -> None:
         """Keep faults that do not stop the inspection; each is shown once."""
@@ -191,8 +225,13 @@ def open_subject(path: str, place: str | None = None) -> Subject:
         return Subject(path, place, "model-def", size)
     if kind in (FileKind.OTHER_JSON, FileKind.JSON) and _is_index(place):
         return Subject(path, place, "idx", size)
-    if kind in (FileKind.UNKNOWN, FileKind.TF_SAVED_MODEL, FileKind.TF_GRAPH, FileKind.CAFFE) and _is_record(place):
-        return Subject(path, place, "rdcpkt", size)
+    if kind in (FileKind.GE_TEXT, FileKind.ONNX_TEXT):
+        return _text_dump(kind, path, place, size)
+    if kind in (FileKind.UNKNOWN, FileKind.TF_SAVED_MODEL, FileKind.TF_GRAPH, FileKind.CAFFE):
+        if _is_record(place):
+            return Subject(path, place, "rdcpkt", size)
+        if _is_session(place):
+            return Subject(path, place, "session", size)
     if kind in (FileKind.OM, FileKind.OM2, FileKind.ZIP, FileKind.SVP, FileKind.GIT_LFS, FileKind.UNKNOWN):
         om = read_om(place)
         return Subject(path, place, om.kind, size, om, list(om.warnings))
@@ -204,12 +243,37 @@ def open_subject(path: str, place: str | None = None) -> Subject:
     raise not_an_om(kind, path)
 
 
-def _bare_model(path: str, size: int) -> ModelRecord:
+def _text_dump(kind: FileKind, path: str, place: str, size: int) -> Subject:
+    """A graph dump of GE in either text form. Raises InputError for other ONNX text and for damaged text."""
+    from gecli.artifacts.file_access import read_whole
+    from gecli.loading.sniff import FileKind, refusal
+    from gecli.report.inspect.text_proto import MAX_TEXT_BYTES, model_bytes, parse_text
+
+    data = read_whole(place, MAX_TEXT_BYTES)
+    if kind is FileKind.GE_TEXT:
+        return Subject(path, place, "ge-text", size, data=model_bytes(parse_text(data, path), path))
+    from gecli.report.inspect.onnx_dump import is_dump, model_tree
+
+    if not is_dump(data):
+        raise refusal(kind, path)
+    return Subject(path, place, "ge-onnx-text", size, data=model_bytes(model_tree(parse_text(data, path)), path))
+
+
+def _is_session(path: str) -> bool:
+    """A VarManagerInfo: numbers in fields 1 to 8, variables (9), memory (10)."""
+    from gecli.loading.sniff import outline
     from gecli.wire.byte_source import FileSource
-    from gecli.wire.model_decoder import decode_model
 
     with FileSource(path) as source:
-        return decode_model(source, path=path, file_size=size)
+        fields = outline(source, 0, source.size)
+    wires = {number: wire for number, (wire, _, _) in fields.items()}
+    numbers, messages = set(wires) & set(range(1, 9)), set(wires) & {9, 10}
+    return (
+        bool(numbers and messages)
+        and set(wires) <= set(range(1, 12))
+        and all(wires[number] == 0 for number in numbers)
+        and all(wires[number] == 2 for number in messages)
+    )
 
 
 def _is_index(path: str) -> bool:

@@ -9,21 +9,21 @@ from typing import TYPE_CHECKING, Any
 from gecli.artifacts.om_file import OmFile, read_om
 from gecli.errors import InputError
 from gecli.report.inspect.interface import interface_facts
+from gecli.report.inspect.load_needs import ANYWHERE, LoadTarget, check_target, load_needs, loads
 from gecli.report.inspect.partitions import partition_rows
 from gecli.report.inspect.subject import Subject
+from gecli.report.inspect.summary_text import summary_blocks
 from gecli.report.inspect.task_list import task_counts
 from gecli.report.inspect.tensors import external_weights
 from gecli.report.inspect.variables import variable_totals
-from gecli.report.inspect.view import Block, Table, View, cell
-from gecli.report.sizes import dtype_text, shape_text, size_text
+from gecli.report.inspect.view import View
+from gecli.report.sizes import dtype_text, shape_text
 
 if TYPE_CHECKING:
     from gecli.loading.sniff import Outline
     from gecli.wire.byte_source import FileSource
 
-SHOWN_TYPES = 10
-SHOWN_TENSORS = 16
-LABEL = 11
+MAX_NESTING = 4  # OM files inside OM files; a file cannot make the inspection go on for ever
 MEMORY_ATTRS = (
     "memory_size", "zero_copy_memory_size", "weight_size", "variable_size", "p2p_memory_size",
     "session_scope_memory_size", "host_memory_size", "host_svm_size", "stream_num", "event_num", "label_num",
@@ -32,18 +32,23 @@ MEMORY_ATTRS = (
 FLOW_OM_DATA, FLOW_NAME, FLOW_TYPE = 3, 1, 2  # fields of SubmodelDef
 
 
-def summary_view(subject: Subject) -> View:
-    facts = summary_facts(subject)
-    return View("summary", facts, [*_blocks(facts)])
+def summary_view(subject: Subject, target: LoadTarget = ANYWHERE, *, recursive: bool = False) -> View:
+    """Raises InvalidOption for a target that cannot be. The status is 1 for a model that does not load there."""
+    check_target(target)
+    facts = summary_facts(subject, target, recursive=recursive)
+    refused = target.is_asked and facts.get("verdict", {}).get("loads") is False
+    return View("summary", facts, summary_blocks(facts), status=1 if refused else 0)
 
 
-def summary_facts(subject: Subject) -> dict[str, Any]:
+def summary_facts(subject: Subject, target: LoadTarget = ANYWHERE, *, recursive: bool = False) -> dict[str, Any]:
     """The document: header and tables always, the model's part where the file has a readable one."""
     facts: dict[str, Any] = {"file": {"path": subject.path, "size": subject.size_bytes, "kind": subject.kind}}
     if subject.kind == "idx":
         return {**facts, **_index_facts(subject)}
     if subject.kind == "rdcpkt":
         return {**facts, **_record_facts(subject)}
+    if subject.kind == "session":
+        return {**facts, **_session_facts(subject)}
     om = subject.om
     if om is not None:
         facts |= {
@@ -51,16 +56,19 @@ def summary_facts(subject: Subject) -> dict[str, Any]:
             "wide": om.wide,
             "model_count": len(om.models),
             "partitions": partition_rows(om),
-            "nested": _nested(subject),
+            "nested": _nested(subject, om, MAX_NESTING if recursive else 1),
         }
     if subject.kind not in ("bundle", "preload"):
         facts |= _model_facts(subject)
     digest = subject.digest_state()
-    facts["needs"] = _needs(subject, facts)
+    needs = facts["needs"] = load_needs(subject, facts, target)
     facts["verdict"] = {
         "sound": not subject.warnings,
         "digest": digest,
         "problems": [warning.message for warning in subject.warnings],
+        "target": target.soc,
+        "for_version": target.version,
+        "loads": loads(needs, not subject.warnings, target),
     }
     return facts
 
@@ -120,33 +128,8 @@ def _model_facts(subject: Subject) -> dict[str, Any]:
     }
 
 
-def _needs(subject: Subject, facts: dict[str, Any]) -> list[dict[str, Any]]:
-    """What has to be there to load the file: `found` is null where this machine cannot say."""
-    needs: list[dict[str, Any]] = []
-    if subject.kind in ("bundle", "flow", "preload"):
-        needs.append({"what": "another loader", "name": f"gecli run does not support {subject.kind} models",
-                      "found": False})  # fmt: skip
-    variables = facts.get("variables")
-    if variables and variables["count"]:
-        record = subject.variable_record()
-        name = os.path.basename(subject.record_path)
-        needs.append({"what": "variable record", "name": name, "found": record is not None})
-    directory = os.path.dirname(subject.path)
-    for row in facts.get("external_weights", ()):
-        name = os.path.basename(row["file"] or "")
-        places = (os.path.join(directory, "weight", name), os.path.join(directory, name))
-        found = bool(name) and any(os.path.exists(place) for place in places)
-        entry = {"what": "weight file", "name": name or f"of node {row['node']}", "found": found}
-        if entry not in needs:
-            needs.append(entry)
-    if subject.om is not None and subject.om.header.need_check_os_cpu_info:
-        needs.append({"what": "host", "name": "the host libraries inside fit one OS and CPU only", "found": None})
-    return needs
-
-
-def _nested(subject: Subject) -> list[dict[str, Any]]:
-    """The OM files inside a bundle or flow model, one level deep."""
-    om = subject.container
+def _nested(subject: Subject, om: OmFile, depth: int) -> list[dict[str, Any]]:
+    """The OM files inside a bundle or flow model, `depth` levels deep."""
     found: list[dict[str, Any]] = []
     places: list[tuple[int, int, str | None, str | None]]
     if om.kind == "bundle":
@@ -160,9 +143,10 @@ def _nested(subject: Subject) -> list[dict[str, Any]]:
         try:
             inner = read_om(om.path, base=offset, size=size)
             entry |= {"kind": inner.kind, "header_name": inner.header.name, "partitions": partition_rows(inner)}
+            entry["nested"] = _nested(subject, inner, depth - 1) if depth > 1 else []
         except InputError as error:
             subject.warn(*error.diagnostics)
-            entry |= {"kind": error.kind or "not-om", "header_name": None, "partitions": []}
+            entry |= {"kind": error.kind or "not-om", "header_name": None, "partitions": [], "nested": []}
         found.append(entry)
     return found
 
@@ -208,6 +192,29 @@ def _index_facts(subject: Subject) -> dict[str, Any]:
     return {"records": records, "malformed": len(content.malformed)}
 
 
+def _session_facts(subject: Subject) -> dict[str, Any]:
+    manager = subject.session()
+    resource = manager.resource
+    graphs = {*resource.allocated_graph_ids.values(), *resource.changed_graph_ids.values()}
+    return {
+        "session": {
+            "version": manager.version,
+            "session_id": manager.session_id,
+            "device_id": manager.device_id,
+            "job_id": manager.job_id,
+            "base": manager.logic_base,
+            "variables": len(resource.current_descs),
+            "addresses": len(resource.addresses),
+            "used_bytes": manager.hbm.used_bytes,
+            "variable_limit_bytes": manager.limits.var_max_bytes,
+            "graph_limit_bytes": manager.limits.graph_max_bytes,
+            "roads": len(resource.roads),
+            "changed": sorted(resource.changed_graph_ids),
+            "graphs": sorted(graphs),
+        }
+    }
+
+
 def _record_facts(subject: Subject) -> dict[str, Any]:
     record = subject.variable_record()
     assert record is not None  # opened as one
@@ -220,138 +227,6 @@ def _record_facts(subject: Subject) -> dict[str, Any]:
             "changed": sorted(record.after.changed_var_names),
         }
     }
-
-
-# ---------------------------------------------------------------- text
-
-
-def _blocks(facts: dict[str, Any]) -> list[Block]:
-    file = facts["file"]
-    blocks: list[Block] = [
-        _line("file", f"{cell(file['path'])}  {size_text(file['size'])} ({file['size']} bytes)  {file['kind']}")
-    ]
-    if "records" in facts:
-        return [*blocks, *_index_blocks(facts)]
-    if "record" in facts:
-        record = facts["record"]
-        blocks.append(_line("variables", f"{record['after']} ({record['before']} before the compile)"))
-        blocks.append(_line("roads", f"{record['roads']}, staged {record['staged']}"))
-        if record["changed"]:
-            blocks.append(_line("changed", cell(" ".join(record["changed"]))))
-        return blocks
-    if "header" in facts:
-        blocks += _container_blocks(facts)
-    if facts.get("model"):
-        blocks += _model_blocks(facts)
-    for need in facts["needs"]:
-        state = {True: " (found)", False: " (missing)", None: ""}[need["found"]]
-        blocks.append(_line("needs", f"{need['what']}: {cell(need['name'])}{state}"))
-    blocks.append(_line("verdict", _verdict(facts["verdict"])))
-    return blocks
-
-
-def _container_blocks(facts: dict[str, Any]) -> list[Block]:
-    header = facts["header"]
-    version = "v1" if header["version"] < 0x20000000 else "v2"
-    width = "wide" if facts["wide"] else "narrow"
-    blocks: list[Block] = [
-        _line(
-            "header",
-            f"{cell(header['magic'])} {version} ({header['version']:#x}), {width} table, model type "
-            f"{header['modeltype']}, platform {cell(header['platform_version']) or '-'}"
-            + (", dynamic shapes" if header["is_unknow_model"] else ""),
-        )
-    ]
-    if facts["model_count"] > 1:
-        blocks.append(_line("models", str(facts["model_count"])))
-    rows = [(str(row["index"]), row["name"], str(row["offset"]), str(row["size"])) for row in facts["partitions"]]
-    blocks.append(Table(("#", "partition", "offset", "bytes"), rows, frozenset(("#", "offset", "bytes")), " " * LABEL))
-    for entry in facts["nested"]:
-        parts = ", ".join(f"{row['name']} {row['size']}" for row in entry["partitions"])
-        blocks.append(_line("nested", f"{cell(entry['name'] or entry['header_name'] or '-')} {entry['kind']} at "
-                                      f"{entry['offset']}, {entry['size']} bytes: {parts}"))  # fmt: skip
-    return blocks
-
-
-def _model_blocks(facts: dict[str, Any]) -> list[Block]:
-    model = facts["model"]
-    told = [cell(model["name"]) or "(no name)"]
-    told += [f"{label} {cell(model[key])}" for key, label in
-             (("soc", "for"), ("framework", "from"), ("writer", "by")) if model[key]]  # fmt: skip
-    blocks: list[Block] = [_line("model", "  ".join(told))]
-    io = facts["io"]
-    for kind in ("inputs", "outputs"):
-        blocks += _tensor_lines(kind, io[kind] if io else [])
-    types = facts["node_types"]
-    shown = ", ".join(f"{cell(row['type'], 40)} {row['count']}" for row in types[:SHOWN_TYPES])
-    more = f", and {len(types) - SHOWN_TYPES} more types" if len(types) > SHOWN_TYPES else ""
-    graphs = f" in {len(facts['graphs'])} graphs" if len(facts["graphs"]) > 1 else ""
-    blocks.append(_line("nodes", f"{facts['node_count']}{graphs}: {shown}{more}"))
-    variables = facts["variables"]
-    if variables["count"]:
-        base = facts["memory"].get("task_gen_variable_addr")
-        at = f" at {base:#x}" if base is not None else ""
-        blocks.append(_line("variables", f"{variables['count']}, {size_text(variables['bytes'])}{at}"))
-    blocks.append(_line("memory", _memory(facts["memory"])))
-    if facts["tasks"]["count"]:
-        tasks = ", ".join(f"{name} {count}" for name, count in facts["tasks"]["types"].items())
-        blocks.append(_line("tasks", f"{facts['tasks']['count']}: {tasks}"))
-    return blocks
-
-
-def _tensor_lines(kind: str, rows: list[dict[str, Any]]) -> list[Block]:
-    if not rows:
-        return [_line(kind, "none")]
-    width = max(len(cell(row["name"], 60)) for row in rows[:SHOWN_TENSORS])
-    lines: list[Block] = [
-        _line(kind if k == 0 else "", f"{cell(row['name'], 60):{width}}  {dtype_text(row['dtype']):8} "
-              f"{row['format']:7} {shape_text(row['shape'])}")
-        for k, row in enumerate(rows[:SHOWN_TENSORS])
-    ]  # fmt: skip
-    if len(rows) > SHOWN_TENSORS:
-        lines.append(_line("", f"and {len(rows) - SHOWN_TENSORS} more"))
-    return lines
-
-
-def _memory(memory: dict[str, int]) -> str:
-    parts = [
-        f"{label} {size_text(memory[name])}"
-        for name, label in (("memory_size", "features"), ("zero_copy_memory_size", "of it inputs and outputs"),
-                            ("weight_size", "weights"))
-        if name in memory
-    ]  # fmt: skip
-    parts += [f"{memory[name]} {label}{'s' if memory[name] != 1 else ''}"
-              for name, label in (("stream_num", "stream"), ("event_num", "event")) if memory.get(name)]  # fmt: skip
-    return ", ".join(parts) or "not stated"
-
-
-def _verdict(verdict: dict[str, Any]) -> str:
-    digest = {
-        "verified": "payload digest verified",
-        "absent": "no payload digest",
-        "not checked": "payload digest not checked (--partitions checks it)",
-        "bad": "payload digest wrong",
-    }[verdict["digest"]]
-    if verdict["sound"]:
-        return f"sound, {digest}"
-    count = len(verdict["problems"])
-    return f"{count} problem{'s' if count != 1 else ''}, {digest}"
-
-
-def _index_blocks(facts: dict[str, Any]) -> list[Block]:
-    rows = [
-        (cell(row["graph_key"]), cell(row["om"]), cell(row["rdcpkt"] or "-"),
-         row["problem"] or ("found" if row["found"] else "missing"))
-        for row in facts["records"]
-    ]  # fmt: skip
-    blocks: list[Block] = [Table(("graph key", "om", "rdcpkt", "state"), rows)]
-    if facts["malformed"]:
-        blocks.append(f"{facts['malformed']} elements are no records")
-    return blocks
-
-
-def _line(label: str, text: str) -> str:
-    return f"{label:{LABEL}}{text}".rstrip()
 
 
 def _text(value: Any) -> str | None:
@@ -377,11 +252,3 @@ def oneline(subject: Subject) -> dict[str, Any]:
         "size": subject.size_bytes,
         "error": None,
     }
-
-
-def oneline_text(row: dict[str, Any]) -> str:
-    state = "ok" if row["ok"] else "bad"
-    if row["error"] is not None:
-        return f"{cell(row['path'])}  {state}  {cell(row['error'], 400)}"
-    parts = (cell(row["path"]), state, cell(row["name"] or "-"), cell(row["soc"] or "-"), cell(row["signature"], 400))
-    return "  ".join((*parts, size_text(row["size"])))

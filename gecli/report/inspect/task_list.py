@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 from gecli.artifacts.kernel_store import CUSTOM_OP_MAGIC, KERNEL_MAGIC, list_kernels
@@ -19,6 +20,7 @@ STORES = (
     (PartitionType.CUSTOM_OPS, CUSTOM_OP_MAGIC),
 )
 SHOWN_ADDRESSES = 6
+NO_ADDRESS = (1 << 64) - 1
 
 
 def task_counts(subject: Subject, model: int = 0) -> dict[str, Any]:
@@ -40,6 +42,7 @@ def tasks_view(subject: Subject) -> View:
             continue
         model = subject.model_or_none(index)
         names: dict[int, str] = {}
+        areas = memory_areas({} if model is None else model.attrs)
         if model is not None:
             for graph in model.graphs:
                 for node in graph.nodes:
@@ -55,6 +58,7 @@ def tasks_view(subject: Subject) -> View:
                 "kernel": task.kernel_name or task.stub_func or None,
                 "block_dim": task.block_dim,
                 "args": list(task.args),
+                "areas": [area_of(address, areas) for address in task.args],
             }
             for k, task in enumerate(tasks.tasks)
         ]
@@ -73,8 +77,41 @@ def tasks_view(subject: Subject) -> View:
     return View("tasks", {"models": models}, blocks)
 
 
+def memory_areas(attrs: Mapping[str, Any]) -> list[tuple[int, int, str]]:
+    """Begin, end and name of the address ranges of a model, in the order in which a loader tries them (runtime.md 1.5).
+
+    Variables come before shared host memory, which begins at the same address.
+    """
+
+    def number(name: str) -> int:
+        value = attrs.get(name)
+        return value if isinstance(value, int) and not isinstance(value, bool) else 0
+
+    base, size = number("task_gen_base_addr"), number("memory_size")
+    peer = base + size
+    weights, variables = number("task_gen_weight_addr"), number("task_gen_variable_addr")
+    host, shared = number("task_gen_host_base_addr"), number("task_gen_host_svm_base_addr")
+    areas = [
+        (base, base + size, "features"),
+        (weights, weights + number("weight_size"), "weights"),
+        (variables, variables + number("variable_size"), "variables"),
+        (peer, peer + number("p2p_memory_size"), "p2p"),
+        (host, host + number("host_memory_size"), "host"),
+        (shared, shared + number("host_svm_size"), "shared"),
+    ]
+    return [area for area in areas if area[1] > area[0]]
+
+
+def area_of(address: int, areas: list[tuple[int, int, str]]) -> str:
+    """The area of a task's address; `unmapped` for what cannot be one, as pointers of the compiling process are."""
+    if address in (0, NO_ADDRESS):
+        return "none"
+    return next((name for begin, end, name in areas if begin <= address < end), "unmapped")
+
+
 def _task_cells(row: dict[str, Any]) -> tuple[str, ...]:
-    args = [f"{address:#x}" for address in row["args"][:SHOWN_ADDRESSES]]
+    pairs = zip(row["args"][:SHOWN_ADDRESSES], row["areas"])
+    args = [f"{address:#x}" if area != "unmapped" else f"unmapped:{address:#x}" for address, area in pairs]
     if len(row["args"]) > SHOWN_ADDRESSES:
         args.append(f"... {len(row['args'])}")
     kernel = f"{row['kernel_type'] or ''} {cell(row['kernel'] or '', 60)}".strip()

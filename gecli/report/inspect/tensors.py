@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from gecli.errors import Diagnostic
+from gecli.ir.attributes import CONST_TYPES
 from gecli.ir.weight import FileSlice, Weight
+from gecli.records import dataclass
 from gecli.report.inspect.attribute_values import desc_json
 from gecli.report.inspect.nodes import weights_of
 from gecli.report.inspect.subject import Subject
@@ -17,6 +18,7 @@ from gecli.report.sizes import dtype_text, shape_text, size_text
 COLUMNS = ("name", "dtype", "format", "shape", "bytes", "offset", "where", "sha256")
 STATISTICS = ("min", "max", "mean", "nan", "inf", "zeros")
 FILE_CONSTANT = "FileConstant"
+SHOWN_REMARKS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +29,7 @@ class HeldTensor:
     node: str
     type: str
     weight: Weight
+    users: int
 
 
 def held_tensors(subject: Subject) -> Iterator[HeldTensor]:
@@ -36,17 +39,21 @@ def held_tensors(subject: Subject) -> Iterator[HeldTensor]:
         for part, weight in weights_of(node):
             name = f"{node.name}/{part}" if part else node.name
             count = seen[name] = seen.get(name, 0) + 1
-            yield HeldTensor(name if count == 1 else f"{name}~{count}", node.name, node.type, weight)
+            yield HeldTensor(
+                name if count == 1 else f"{name}~{count}", node.name, node.type, weight, sum(map(len, node.users))
+            )
 
 
 def tensors_view(subject: Subject, *, statistics: bool = False) -> View:
     rows = [_held_json(subject, each, statistics) for each in held_tensors(subject)]
+    _mark_duplicates(rows)
     rows += list(_external(subject))
     columns = COLUMNS + (STATISTICS if statistics else ())
     right = frozenset(("bytes", "offset", *STATISTICS))
     total = sum(row["bytes"] or 0 for row in rows if row["stored"] != "external")
     blocks: list[Block] = [Table(columns, [_cells(row, statistics) for row in rows], right)]
     blocks.append(f"{len(rows)} tensors, {size_text(total)} in the file")
+    blocks += _remarks(rows)
     return View("tensors", {"count": len(rows), "bytes": total, "tensors": rows}, blocks)
 
 
@@ -64,6 +71,8 @@ def _held_json(subject: Subject, each: HeldTensor, statistics: bool) -> dict[str
         "partition_offset": None,
         "file": None,
         "sha256": weight.sha256(),
+        "users": each.users,
+        "same_as": None,
     }
     if isinstance(source, FileSlice):
         row["file_offset"] = source.offset_bytes
@@ -74,6 +83,32 @@ def _held_json(subject: Subject, each: HeldTensor, statistics: bool) -> dict[str
 
         row["stats"] = tensor_statistics(weight)
     return row
+
+
+def _mark_duplicates(rows: list[dict[str, Any]]) -> None:
+    """`same_as` names the first tensor with the same bytes, type and shape."""
+    first: dict[tuple[Any, ...], str] = {}
+    for row in rows:
+        content = (row["sha256"], row["bytes"], row.get("dtype"), tuple(row.get("shape", ())))
+        name = first.setdefault(content, row["name"])
+        if name != row["name"] and row["bytes"]:
+            row["same_as"] = name
+
+
+def _remarks(rows: list[dict[str, Any]]) -> Iterator[str]:
+    """Bytes that nobody needs."""
+    unused = [row for row in rows if row["users"] == 0 and row["type"] in CONST_TYPES]
+    if unused:
+        yield f"no node reads {_listed(unused)}: {size_text(sum(row['bytes'] or 0 for row in unused))}"
+    twice = [row for row in rows if row["same_as"] is not None]
+    yield from (f"{cell(row['name'])} has the bytes of {cell(row['same_as'])}" for row in twice[:SHOWN_REMARKS])
+    if len(twice) > SHOWN_REMARKS:
+        yield f"and {len(twice) - SHOWN_REMARKS} more with the bytes of another"
+
+
+def _listed(rows: list[dict[str, Any]]) -> str:
+    names = [cell(row["name"], 60) for row in rows[:SHOWN_REMARKS]]
+    return ", ".join(names) + (f" and {len(rows) - len(names)} more" if len(rows) > len(names) else "")
 
 
 def _place(subject: Subject, offset: int) -> tuple[str, int | None]:
@@ -116,19 +151,24 @@ def external_weights(subject: Subject) -> Iterator[dict[str, Any]]:
         yield {
             "node": node.name,
             "file": named,
-            "offset": attrs.get("offset", 0),
-            "bytes": attrs.get("length"),
+            "offset": _integer(attrs.get("offset", 0)),
+            "bytes": _integer(attrs.get("length")),
             "desc": desc_json(desc),
+            "users": sum(map(len, node.users)),
         }
+
+
+def _integer(value: Any) -> int | None:
+    return value if isinstance(value, int) else None
 
 
 def _external(subject: Subject) -> Iterator[dict[str, Any]]:
     for row in external_weights(subject):
         yield {
             "name": row["node"], "node": row["node"], "type": FILE_CONSTANT, **(row["desc"] or {}),
-            "bytes": row["bytes"] if isinstance(row["bytes"], int) else None, "stored": "external",
-            "file_offset": row["offset"] if isinstance(row["offset"], int) else None, "partition_offset": None,
-            "file": row["file"], "sha256": None,
+            "bytes": row["bytes"], "stored": "external",
+            "file_offset": row["offset"], "partition_offset": None,
+            "file": row["file"], "sha256": None, "users": row["users"], "same_as": None,
         }  # fmt: skip
 
 

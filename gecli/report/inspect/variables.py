@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from gecli.ir.attributes import REF_VAR_SRC_VAR_NAME, VARIABLE_MEMORY_TYPES
+from gecli.ir.attributes import INIT_VALUE, REF_VAR_SRC_VAR_NAME, VARIABLE_MEMORY_TYPES
 from gecli.report.inspect.attribute_values import desc_json
 from gecli.report.inspect.subject import Subject
 from gecli.report.inspect.view import Block, Table, View, cell
@@ -20,8 +20,10 @@ if TYPE_CHECKING:
     from gecli.ir.tensor_desc import TensorDesc
     from gecli.variables.trans_road import TransRoad
     from gecli.variables.var_match import VarDescCache
+    from gecli.variables.var_resource import VarAddress, VarResource
 
-COLUMNS = ("name", "dtype", "format", "shape", "address", "offset", "bytes", "writers", "road")
+COLUMNS = ("name", "key", "dtype", "format", "shape", "address", "offset", "bytes", "memory")
+RIGHT = frozenset(("address", "offset", "bytes", "first graph", "changed graph"))
 VARIABLE_MEMORY = VARIABLE_MEMORY_TYPES | {"VariableV2"}
 MAP_COLUMNS = ("address", "offset", "bytes", "", "name")
 
@@ -29,15 +31,15 @@ MAP_COLUMNS = ("address", "offset", "bytes", "", "name")
 def vars_view(subject: Subject, *, draw_map: bool = False) -> View:
     if subject.kind == "rdcpkt":
         return _record_view(subject)
-    facts = variable_facts(subject)
+    facts = session_facts(subject) if subject.kind == "session" else variable_facts(subject)
     rows = facts["variables"]
-    blocks: list[Block] = [Table(COLUMNS, [_cells(row) for row in rows], frozenset(("address", "offset", "bytes")))]
+    blocks: list[Block] = [_table(rows)]
     blocks.append(
         f"{len(rows)} variables, {size_text(sum(row['size'] for row in rows))}"
         + (f", base {facts['base']:#x}" if facts["base"] is not None else "")
     )
     blocks += _extra_lines(rows)
-    if facts["record"] is None and rows:
+    if facts["record"] is None and rows and subject.kind != "session":
         blocks.append("no variable record beside the file: roads and staged descriptions are unknown")
     if draw_map:
         facts["map"] = address_map(rows, facts["base"])
@@ -66,6 +68,47 @@ def variable_facts(subject: Subject) -> dict[str, Any]:
         "variable_size": model.attrs.get("variable_size"),
         "record": None if record is None else subject.record_path,
         "variables": rows,
+    }
+
+
+def session_facts(subject: Subject) -> dict[str, Any]:
+    """Every storage form that a session snapshot has an address for, in address order."""
+    manager = subject.session()
+    resource = manager.resource
+    rows = [
+        _session_row(key, entry, resource)
+        for key, entry in sorted(resource.addresses.items(), key=lambda item: (item[1].address, item[0]))
+    ]
+    return {
+        "base": manager.logic_base,
+        "variable_size": manager.hbm.used_bytes,
+        "record": None,
+        "variables": rows,
+    }
+
+
+def _session_row(key: VarKey, entry: VarAddress, resource: VarResource) -> dict[str, Any]:
+    size = entry.desc.size_bytes
+    on_device = entry.memory_type in (MemoryType.HBM, MemoryType.RDMA_HBM)
+    return {
+        "name": key.name,
+        "type": "Variable",
+        "key": key.to_ge(),
+        "desc": desc_json(entry.desc),
+        "recorded_desc": desc_json(resource.current_descs.get(key.name)),
+        "staged_desc": None,
+        "road": _road_json(resource.roads.get(key.name)),
+        "address": entry.address,
+        "offset": entry.offset if on_device else None,
+        "size": size,
+        "span": span_bytes(size) if size else 0,
+        "memory_type": enum_name(MemoryType, entry.memory_type),
+        "has_initial_value": INIT_VALUE in entry.desc.attrs,
+        "readers": [],
+        "writers": [],
+        "changed": key.name in resource.changed_graph_ids,
+        "first_graph": resource.allocated_graph_ids.get(key.name),
+        "changed_graph": resource.changed_graph_ids.get(key.name),
     }
 
 
@@ -125,15 +168,26 @@ def _road_json(road: TransRoad | None) -> list[dict[str, Any]]:
     return [{"type": step.type, "from": desc_json(step.src), "to": desc_json(step.dst)} for step in road or ()]
 
 
-def _cells(row: dict[str, Any]) -> tuple[str, ...]:
+def _table(rows: list[dict[str, Any]]) -> Table:
+    """Columns of facts that no row knows are left out."""
+    graphs = any(row["first_graph"] is not None or row["changed_graph"] is not None for row in rows)
+    writers = any(row["writers"] for row in rows)
+    columns = COLUMNS + (("first graph", "changed graph") if graphs else ()) + (("writers",) if writers else ())
+    return Table((*columns, "road"), [_cells(row, graphs, writers) for row in rows], RIGHT)
+
+
+def _cells(row: dict[str, Any], graphs: bool, writers: bool) -> tuple[str, ...]:
     desc = row["desc"]
-    road = "?" if row["road"] is None else road_text(row["road"]) or "-"
-    return (
-        cell(row["name"]), dtype_text(desc["dtype"]), desc["format"], shape_text(desc["shape"]),
+    found: tuple[str, ...] = (
+        cell(row["name"]), cell(row["key"]), dtype_text(desc["dtype"]), desc["format"], shape_text(desc["shape"]),
         "-" if row["address"] is None else f"{row['address']:#x}",
-        "-" if row["offset"] is None else str(row["offset"]), str(row["size"]),
-        cell(" ".join(row["writers"]) or "-", 80), road,
+        "-" if row["offset"] is None else str(row["offset"]), str(row["size"]), row["memory_type"],
     )  # fmt: skip
+    if graphs:
+        found += tuple("-" if row[name] is None else str(row[name]) for name in ("first_graph", "changed_graph"))
+    if writers:
+        found += (cell(" ".join(row["writers"]) or "-", 80),)
+    return (*found, "?" if row["road"] is None else road_text(row["road"]) or "-")
 
 
 def road_text(road: list[dict[str, Any]]) -> str:
@@ -156,7 +210,7 @@ def _extra_lines(rows: list[dict[str, Any]]) -> Iterator[str]:
         yield f"{cell(row['name'])}: staged {desc['format']} {shape_text(desc['shape'])}"
     if staged:
         yield "  staged: the form that this compile chose and the session has not taken over yet"
-    changed = [cell(row["name"]) for row in rows if row["changed"]]
+    changed = [cell(row["name"]) for row in rows if row["changed"] and row["changed_graph"] is None]
     if changed:
         yield f"changed by this compile: {', '.join(changed)}"
         yield "  changed: stored in a new form; graphs of the session compiled with the old one are compiled again"

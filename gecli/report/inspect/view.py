@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from gecli.errors import printable
+from gecli.records import dataclass
 
 NAME_LIMIT = 160  # characters of one cell; names in a hostile file may be megabytes long
 
@@ -42,6 +43,7 @@ class View:
     name: str
     document: Mapping[str, Any]
     blocks: list[Block] = field(default_factory=list)
+    status: int = 0  # 1: what was asked is not so
 
     def full_document(self) -> dict[str, Any]:
         schema = "gecli.inspect/1" if self.name == "model" else f"gecli.inspect.{self.name}/1"

@@ -1,0 +1,244 @@
+"""What a model needs to be loaded, and whether a given chip and software version have it (cli.md 13, 8)."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+from typing import Any, NamedTuple
+
+from gecli.errors import InvalidOption
+from gecli.records import dataclass
+from gecli.report.inspect.subject import Subject
+from gecli.report.sizes import size_text
+
+MEMORY = (("memory_size", "features"), ("weight_size", "weights"), ("p2p_memory_size", "peer to peer"),
+          ("session_scope_memory_size", "session"), ("host_svm_size", "shared"))  # fmt: skip
+WRITTEN = "it was written by that"
+BLOCKING = ("SoC", "version", "host", "loader", "weight file")  # without one of these the model cannot be loaded
+HOST_SUFFIX = re.compile(r"_(linux)_(x86_64|aarch64|arm64)$")
+
+
+@dataclass(frozen=True, slots=True)
+class LoadTarget:
+    """Where the model shall be loaded; None where it is not asked."""
+
+    soc: str | None = None
+    version: str | None = None
+
+    @property
+    def is_asked(self) -> bool:
+        return self.soc is not None or self.version is not None
+
+
+ANYWHERE = LoadTarget()
+
+
+class Version(NamedTuple):
+    """A CANN version; `stage` is 0 for a release and negative before it (alpha -3, beta -2, RC -1)."""
+
+    major: int
+    minor: int = 0
+    patch: int = 0
+    stage: int = 0
+    number: int = 0
+
+    def __str__(self) -> str:
+        if self.stage:
+            name = {-3: f"alpha{self.number:03}", -2: f"beta{self.number}", -1: f"RC{self.number}"}[self.stage]
+            return f"{self.major}.{self.minor}.{name}"
+        return f"{self.major}.{self.minor}.{self.patch}"
+
+
+# What forms of the file need; om-format.md 1.1, 1.2, 5 and 12.1.
+HEADER_2 = Version(5, 0, 4)
+WIDE_TABLE = Version(7)
+COMPRESSED_NAMES = Version(8, 0, 0, -3, 3)
+# CANN versions of atc's own numbers, newest first; om-format.md 12.1.
+_OF_ATC: tuple[tuple[re.Pattern[str], Version], ...] = (
+    (re.compile(r"7\.6\.T"), Version(8, 0, 0, -3, 3)),
+    (re.compile(r"7\.[6-9]\."), Version(8)),
+    (re.compile(r"7\.[2-5]\."), Version(7)),
+    (re.compile(r"1\.81\."), Version(5, 1, 0, -1, 1)),
+    (re.compile(r"1\.80\."), Version(5, 0, 4)),
+    (re.compile(r"1\."), Version(3)),
+)
+
+
+def cann_version(text: str) -> Version | None:
+    """The CANN version of `8.0.RC1`, `5.0.4`, or of a number of atc such as `7.6.0.1`; None for other texts."""
+    plain = re.sub(r"(?i)^\s*(cann|atc)?\s*v?", "", text).strip()
+    known = next((version for pattern, version in _OF_ATC if pattern.match(f"{plain}.")), None)
+    if known is not None and re.match(r"\d", plain):
+        return known
+    match = re.match(r"(\d+)(?:\.(\d+))?(?:\.(?:(\d+)|(alpha|beta|RC|T)(\d+)))?(?:[._-]|$)", plain, re.IGNORECASE)
+    if match is None or (match[1] == "5" and match[2] == "20"):  # 5.20 numbers a branch of its own
+        return None
+    stage = {"alpha": -3, "beta": -2, "t": -2, "rc": -1}.get((match[4] or "").lower(), 0)
+    return Version(int(match[1]), int(match[2] or 0), int(match[3] or 0), stage, int(match[5] or 0))
+
+
+def check_target(target: LoadTarget) -> None:
+    """Raises InvalidOption for a version that is none and for a chip that does not exist."""
+    if target.version is not None and not _is_own(target.version) and cann_version(target.version) is None:
+        raise InvalidOption(
+            "E10001", f"value {target.version!r} for --for-version is invalid", option="--for-version",
+            why="expected the version of CANN or atc, such as 8.0.RC1, 5.0.4 or 7.6.0.1", do="--for-version 8.0.0",
+        )  # fmt: skip
+    if target.soc is not None and not re.fullmatch(r"[A-Za-z][\w.-]{0,63}", target.soc, re.ASCII):
+        raise InvalidOption(
+            "E10001", f"value {target.soc!r} for --target is invalid", option="--target",
+            why="expected the name of a SoC", do="--target Ascend910B1",
+        )  # fmt: skip
+
+
+def load_needs(subject: Subject, facts: dict[str, Any], target: LoadTarget) -> list[dict[str, Any]]:
+    """A row for each thing: `found` is null where nobody asked or this machine cannot say."""
+    needs: list[dict[str, Any]] = []
+    if subject.kind in ("bundle", "flow", "preload"):
+        needs.append(_need("loader", f"gecli run does not support {subject.kind} models", found=False))
+    elif subject.om is None:
+        needs.append(_need("loader", "no loader reads a graph without its OM container", found=False))
+    elif subject.om.is_mobile:
+        needs.append(_need("loader", "the loader of the mobile (HiAI) tools", found=False))
+    model = facts.get("model")
+    if model:
+        if model["soc"] is not None or target.soc is not None:
+            needs.append(_soc_need(model["soc"], target.soc))
+        if subject.om is not None and not subject.om.is_mobile:
+            needs += _version_needs(subject, model, target.version)
+    needs += _host_needs(subject)
+    needs += _file_needs(subject, facts)
+    memory = facts.get("memory")
+    if memory and any(memory.get(name) for name, _ in MEMORY):
+        needs.append(_memory_need(memory, facts))
+    return needs
+
+
+def loads(needs: list[dict[str, Any]], sound: bool, target: LoadTarget) -> bool | None:
+    """False when something is missing, None when something is not known."""
+    blocking = [need["found"] for need in needs if need["what"] in BLOCKING]
+    if False in blocking or not sound:
+        return False
+    answered = {need["what"]: need["found"] for need in needs if need["what"] in ("SoC", "version")}
+    asked = [answered.get("SoC")] * (target.soc is not None) + [answered.get("version")] * (target.version is not None)
+    return True if asked and all(asked) else None
+
+
+def _need(
+    what: str, name: str, *, found: bool | None = None, why: str | None = None, size: int | None = None
+) -> dict[str, Any]:
+    return {"what": what, "name": name, "found": found, "why": why, "bytes": size}
+
+
+def _soc_need(soc: str | None, target: str | None) -> dict[str, Any]:
+    if soc is None:
+        return _need("SoC", "not recorded", why="the file does not say which chip it was compiled for")
+    if target is None or target == soc:
+        return _need("SoC", soc, found=None if target is None else True)
+    if _family(soc) == _family(target):
+        why = f"{target} is of the same family, but the number of its cores may differ"
+        return _need("SoC", soc, why=why)
+    return _need("SoC", soc, found=False, why=f"it is compiled for {soc}, not for {target}")
+
+
+def _family(soc: str) -> str:
+    """`Ascend910B` of Ascend910B3; core counts and clocks differ inside a family."""
+    match = re.match(r"Ascend(?:910_93|910B(?=\d|$)|950|\d+[BP](?=\d|$)|\d+)", soc)
+    return match[0] if match is not None else soc
+
+
+def _version_needs(subject: Subject, model: dict[str, Any], version: str | None) -> list[dict[str, Any]]:
+    """The oldest software that reads the file, and for dynamic models the exact operator package."""
+    om = subject.container
+    writer = model["writer"] or ""
+    if version is not None and _is_own(version):
+        return [_need("version", "gecli", found=True, why="gecli reads every generation of OM files")]
+    written = None if _is_own(writer) else cann_version(writer)
+    reasons = [] if written is None else [(written, WRITTEN)]
+    reasons += [(COMPRESSED_NAMES, "compressed attribute names")] * bool(model["compressed_names"])
+    reasons += [(WIDE_TABLE, "wide partition table")] * om.wide
+    reasons += [(HEADER_2, "header v2")] * (not om.header.is_version_1)
+    found: list[dict[str, Any]] = []
+    given = None if version is None else cann_version(version)
+    if reasons:
+        oldest, why = max(reasons, key=lambda reason: reason[0])
+        good = None if given is None else given >= oldest
+        told = f"{why}; {version} is older" if good is False else why
+        name = f"atc {writer}" if why == WRITTEN else f"CANN {oldest}"
+        found.append(_need("version", f"{name} or later", found=good, why=told))
+    elif version is not None:
+        found.append(_need("version", "any", found=True, why="header v1 is read by every version"))
+    package = subject.model().attrs.get("opp_version")
+    if om.header.is_unknow_model and isinstance(package, str) and package:
+        same = None if given is None else cann_version(package) == given
+        found.append(_need("version", f"operator package {package}", found=same,
+                           why="a model of dynamic shapes needs exactly this one"))  # fmt: skip
+    if _is_own(writer):
+        found.append(_need("loader", "gecli run", found=True, why="its tasks are simulated: no device executes them"))
+    return found
+
+
+def _is_own(text: str) -> bool:
+    return text.startswith("gecli")
+
+
+def _host_needs(subject: Subject) -> list[dict[str, Any]]:
+    """OS and CPU, where libraries for the host are inside."""
+    if subject.om is None or not subject.om.header.need_check_os_cpu_info:
+        return []
+    model = subject.model_or_none()
+    attrs = {} if model is None else model.attrs
+    system, cpu = attrs.get("host_env_os"), attrs.get("host_env_cpu")
+    suffix = HOST_SUFFIX.search(os.path.splitext(os.path.basename(subject.path))[0])
+    if not (isinstance(system, str) and isinstance(cpu, str)):
+        if suffix is None:
+            return [_need("host", "not recorded", why="the host libraries inside fit one OS and CPU only")]
+        system, cpu = suffix.groups()
+    here = (platform.system().lower(), platform.machine().lower().replace("arm64", "aarch64"))
+    same = (system.lower(), cpu.lower().replace("arm64", "aarch64")) == here
+    return [_need("host", f"{system} {cpu}", found=same, why=f"this machine is {' '.join(here)}")]
+
+
+def _file_needs(subject: Subject, facts: dict[str, Any]) -> list[dict[str, Any]]:
+    needs: list[dict[str, Any]] = []
+    variables = facts.get("variables")
+    if variables and variables["count"] and subject.om is not None:
+        there = subject.variable_record() is not None
+        needs.append(_need("variable record", os.path.basename(subject.record_path), found=there))
+    directory = os.path.dirname(subject.path)
+    ends: dict[str, int] = {}
+    nameless: list[str] = []
+    for row in facts.get("external_weights", ()):
+        name = os.path.basename(row["file"] or "")
+        if not name:
+            nameless.append(row["node"])
+            continue
+        numbers = [row[key] for key in ("offset", "bytes") if isinstance(row[key], int)]
+        ends[name] = max(ends.get(name, 0), sum(numbers))
+    for name, end in ends.items():
+        needs.append(_weight_file(directory, name, end))
+    needs += [_need("weight file", f"of node {node}", found=False, why="the file names none") for node in nameless]
+    return needs
+
+
+def _weight_file(directory: str, name: str, end: int) -> dict[str, Any]:
+    """Where the loader looks: `weight/` beside the OM, then beside it."""
+    for place in (os.path.join(directory, "weight", name), os.path.join(directory, name)):
+        if os.path.isfile(place):
+            size = os.path.getsize(place)
+            why = None if size >= end else f"it has {size} bytes"
+            return _need("weight file", name, found=size >= end, why=why, size=end)
+    return _need("weight file", name, found=False, size=end)
+
+
+def _memory_need(memory: dict[str, int], facts: dict[str, Any]) -> dict[str, Any]:
+    parts = [(label, memory[name]) for name, label in MEMORY if memory.get(name)]
+    if facts["variables"]["bytes"]:
+        parts.append(("variables", facts["variables"]["bytes"]))
+    external = sum(row["bytes"] for row in facts["external_weights"] if isinstance(row["bytes"], int))
+    if external:
+        parts.append(("external weights", external))
+    total = sum(size for _, size in parts)
+    shown = ", ".join(f"{label} {size_text(size)}" for label, size in parts)
+    return _need("memory", size_text(total), why=shown or None, size=total)

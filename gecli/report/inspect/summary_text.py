@@ -1,0 +1,210 @@
+"""The summary for people: one fact a line (cli.md 2.1 --summary)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from gecli.report.inspect.load_needs import BLOCKING
+from gecli.report.inspect.view import Block, Table, cell
+from gecli.report.sizes import dtype_text, shape_text, size_text
+
+SHOWN_TYPES = 10
+SHOWN_TENSORS = 16
+LABEL = 11
+
+
+def summary_blocks(facts: dict[str, Any]) -> list[Block]:
+    file = facts["file"]
+    blocks: list[Block] = [
+        _line("file", f"{cell(file['path'])}  {size_text(file['size'])} ({file['size']} bytes)  {file['kind']}")
+    ]
+    if "records" in facts:
+        return [*blocks, *_index_blocks(facts)]
+    if "record" in facts:
+        record = facts["record"]
+        blocks.append(_line("variables", f"{record['after']} ({record['before']} before the compile)"))
+        blocks.append(_line("roads", f"{record['roads']}, staged {record['staged']}"))
+        if record["changed"]:
+            blocks.append(_line("changed", cell(" ".join(record["changed"]))))
+        return blocks
+    if "session" in facts:
+        return [*blocks, *_session_blocks(facts["session"])]
+    if "header" in facts:
+        blocks += _container_blocks(facts)
+    if facts.get("model"):
+        blocks += _model_blocks(facts)
+    for need in facts["needs"]:
+        blocks.append(_line("needs", _need_text(need)))
+    blocks.append(_line("verdict", _verdict(facts["verdict"])))
+    answer = _answer(facts["needs"], facts["verdict"])
+    return [*blocks, _line("", answer)] if answer else blocks
+
+
+def _need_text(need: dict[str, Any]) -> str:
+    is_file = need["what"] in ("weight file", "variable record")
+    state = {True: "found" if is_file else "", False: "missing" if is_file else "", None: ""}[need["found"]]
+    told = ", ".join(part for part in (state, cell(need["why"] or "")) if part)
+    return f"{need['what']}: {cell(need['name'])}" + (f" ({told})" if told else "")
+
+
+def _answer(needs: list[dict[str, Any]], verdict: dict[str, Any]) -> str:
+    """Whether the model loads where --target and --for-version say."""
+    places = [verdict["target"]] * (verdict["target"] is not None)
+    places += [f"version {verdict['for_version']}"] * (verdict["for_version"] is not None)
+    if not places:
+        return ""
+    place = " with ".join(places)
+    if verdict["loads"]:
+        return f"loads on {place}" if verdict["target"] else f"loads with {place}"
+    if verdict["loads"] is None:
+        open_points = [need["why"] or need["name"] for need in needs if need["what"] in BLOCKING
+                       and need["found"] is None]  # fmt: skip
+        return f"may load on {place}: {'; '.join(cell(point) for point in open_points) or 'nothing speaks against it'}"
+    missing = [need["why"] or f"{need['what']} {need['name']} is missing" for need in needs
+               if need["what"] in BLOCKING and need["found"] is False]  # fmt: skip
+    return f"does not load on {place}: {'; '.join(cell(point) for point in missing) or 'the file is not sound'}"
+
+
+def _container_blocks(facts: dict[str, Any]) -> list[Block]:
+    header = facts["header"]
+    version = "v1" if header["version"] < 0x20000000 else "v2"
+    width = "wide" if facts["wide"] else "narrow"
+    blocks: list[Block] = [
+        _line(
+            "header",
+            f"{cell(header['magic'])} {version} ({header['version']:#x}), {width} table, model type "
+            f"{header['modeltype']}, platform {cell(header['platform_version']) or '-'}"
+            + (", dynamic shapes" if header["is_unknow_model"] else ""),
+        )
+    ]
+    if facts["model_count"] > 1:
+        blocks.append(_line("models", str(facts["model_count"])))
+    rows = [(str(row["index"]), row["name"], str(row["offset"]), str(row["size"])) for row in facts["partitions"]]
+    blocks.append(Table(("#", "partition", "offset", "bytes"), rows, frozenset(("#", "offset", "bytes")), " " * LABEL))
+    blocks += _nested_lines(facts["nested"], "")
+    return blocks
+
+
+def _nested_lines(entries: list[dict[str, Any]], pad: str) -> Iterator[str]:
+    for entry in entries:
+        parts = ", ".join(f"{row['name']} {row['size']}" for row in entry["partitions"])
+        yield _line("nested", f"{pad}{cell(entry['name'] or entry['header_name'] or '-')} {entry['kind']} at "
+                              f"{entry['offset']}, {entry['size']} bytes: {parts}")  # fmt: skip
+        yield from _nested_lines(entry["nested"], f"{pad}  ")
+
+
+def _model_blocks(facts: dict[str, Any]) -> list[Block]:
+    model = facts["model"]
+    told = [cell(model["name"]) or "(no name)"]
+    told += [f"{label} {cell(model[key])}" for key, label in
+             (("soc", "for"), ("framework", "from"), ("writer", "by")) if model[key]]  # fmt: skip
+    blocks: list[Block] = [_line("model", "  ".join(told))]
+    io = facts["io"]
+    for kind in ("inputs", "outputs"):
+        blocks += _tensor_lines(kind, io[kind] if io else [])
+    blocks += [_line("gears", text) for text in _gears(io["gears"] if io else {})]
+    types = facts["node_types"]
+    shown = ", ".join(f"{cell(row['type'], 40)} {row['count']}" for row in types[:SHOWN_TYPES])
+    more = f", and {len(types) - SHOWN_TYPES} more types" if len(types) > SHOWN_TYPES else ""
+    graphs = f" in {len(facts['graphs'])} graphs" if len(facts["graphs"]) > 1 else ""
+    blocks.append(_line("nodes", f"{facts['node_count']}{graphs}: {shown}{more}"))
+    variables = facts["variables"]
+    if variables["count"]:
+        base = facts["memory"].get("task_gen_variable_addr")
+        at = f" at {base:#x}" if base is not None else ""
+        blocks.append(_line("variables", f"{variables['count']}, {size_text(variables['bytes'])}{at}"))
+    blocks.append(_line("memory", _memory(facts["memory"])))
+    if facts["tasks"]["count"]:
+        tasks = ", ".join(f"{name} {count}" for name, count in facts["tasks"]["types"].items())
+        blocks.append(_line("tasks", f"{facts['tasks']['count']}: {tasks}"))
+    return blocks
+
+
+def _gears(gears: dict[str, Any]) -> Iterator[str]:
+    """How many there are, and the largest, which memory is planned for."""
+    for name, rows in gears.items():
+        if rows and name.startswith("dynamic_") and not name.startswith("dynamic_output"):
+            largest = max(rows, key=lambda row: math.prod(row) if isinstance(row, list) else row)
+            label = name.removeprefix("dynamic_").replace("_", " ")
+            yield f"{len(rows)} of {label}, the largest {shape_text(largest) if isinstance(largest, list) else largest}"
+
+
+def _session_blocks(session: dict[str, Any]) -> list[Block]:
+    used, limit = session["used_bytes"], session["variable_limit_bytes"]
+    blocks: list[Block] = [
+        _line("session", f"{session['session_id']}, device {session['device_id']}, job {session['job_id']}, "
+                         f"version {session['version']}"),
+        _line("variables", f"{session['variables']} in {session['addresses']} forms, {size_text(used)} of "
+                           f"{size_text(limit)}, base {session['base']:#x}"),
+        _line("roads", str(session["roads"])),
+    ]  # fmt: skip
+    if session["changed"]:
+        blocks.append(_line("changed", cell(" ".join(session["changed"]))))
+    if session["graphs"]:
+        blocks.append(_line("graphs", " ".join(map(str, session["graphs"]))))
+    return blocks
+
+
+def _tensor_lines(kind: str, rows: list[dict[str, Any]]) -> list[Block]:
+    if not rows:
+        return [_line(kind, "none")]
+    width = max(len(cell(row["name"], 60)) for row in rows[:SHOWN_TENSORS])
+    lines: list[Block] = [
+        _line(kind if k == 0 else "", f"{cell(row['name'], 60):{width}}  {dtype_text(row['dtype']):8} "
+              f"{row['format']:7} {shape_text(row['shape'])}")
+        for k, row in enumerate(rows[:SHOWN_TENSORS])
+    ]  # fmt: skip
+    if len(rows) > SHOWN_TENSORS:
+        lines.append(_line("", f"and {len(rows) - SHOWN_TENSORS} more"))
+    return lines
+
+
+def _memory(memory: dict[str, int]) -> str:
+    parts = [
+        f"{label} {size_text(memory[name])}"
+        for name, label in (("memory_size", "features"), ("zero_copy_memory_size", "of it inputs and outputs"),
+                            ("weight_size", "weights"))
+        if name in memory
+    ]  # fmt: skip
+    parts += [f"{memory[name]} {label}{'s' if memory[name] != 1 else ''}"
+              for name, label in (("stream_num", "stream"), ("event_num", "event")) if memory.get(name)]  # fmt: skip
+    return ", ".join(parts) or "not stated"
+
+
+def _verdict(verdict: dict[str, Any]) -> str:
+    digest = {
+        "verified": "payload digest verified",
+        "absent": "no payload digest",
+        "not checked": "payload digest not checked (--partitions checks it)",
+        "bad": "payload digest wrong",
+    }[verdict["digest"]]
+    if verdict["sound"]:
+        return f"sound, {digest}"
+    count = len(verdict["problems"])
+    return f"{count} problem{'s' if count != 1 else ''}, {digest}"
+
+
+def _index_blocks(facts: dict[str, Any]) -> list[Block]:
+    rows = [
+        (cell(row["graph_key"]), cell(row["om"]), cell(row["rdcpkt"] or "-"),
+         row["problem"] or ("found" if row["found"] else "missing"))
+        for row in facts["records"]
+    ]  # fmt: skip
+    blocks: list[Block] = [Table(("graph key", "om", "rdcpkt", "state"), rows)]
+    if facts["malformed"]:
+        blocks.append(f"{facts['malformed']} elements are no records")
+    return blocks
+
+
+def _line(label: str, text: str) -> str:
+    return f"{label:{LABEL}}{text}".rstrip()
+
+
+def oneline_text(row: dict[str, Any]) -> str:
+    state = "ok" if row["ok"] else "bad"
+    if row["error"] is not None:
+        return f"{cell(row['path'])}  {state}  {cell(row['error'], 400)}"
+    parts = (cell(row["path"]), state, cell(row["name"] or "-"), cell(row["soc"] or "-"), cell(row["signature"], 400))
+    return "  ".join((*parts, size_text(row["size"])))
