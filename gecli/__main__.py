@@ -38,7 +38,10 @@ def _answered(argv: list[str]) -> int:
     gc.set_threshold(200_000, 20, 100)
     from gecli.cli.app import run
 
-    return run(argv)
+    status = run(argv)
+    # The interpreter looks for garbage three times while it ends; a fifth of a small compile went into that.
+    gc.freeze()
+    return status
 
 
 def _stopped(stop: BaseException) -> int:
@@ -63,7 +66,12 @@ def _fill_standard_streams() -> None:
 def _print_version() -> int:
     from gecli.version import __version__
 
-    print(f"gecli {__version__}")
+    try:
+        print(f"gecli {__version__}", flush=True)
+    except BrokenPipeError:
+        from gecli.cli.fast_hit import broken_pipe
+
+        return broken_pipe()
     return 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import random
@@ -9,131 +10,342 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 DIGITS = REPOSITORY / "samples/digits/digits.onnx"
 TRAIN = REPOSITORY / "samples/train/conv_train.json"
-COMPILE = ["compile", str(DIGITS), "-o", "digits.om", "--cache-dir", "cache", "--graph-key", "k"]
+PLAIN = ["compile", str(TRAIN), "-o", "train", "--train"]
+COMPILE = ["compile", str(DIGITS), "-o", "digits", "--cache-dir", "cache", "--graph-key", "k"]
 COLLECT = ["cache", "gc", "--cache-dir", "cache", "--all", "--yes"]
 TRAINING = ["run", "train.om", "--init", "zero", "--save-vars", "vars.npz", "-o", "out"]
-LONGEST_S = {"compile": 0.8, "cache": 0.3, "run": 0.6}
+COMMANDS = {"compile": PLAIN, "cache-store": COMPILE, "gc": COLLECT, "save-vars": TRAINING}
+SWEEP = ["cache", "gc", "--cache-dir", "cache", "--grace", "0s", "--yes"]
+STATUS = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129}
+WORDS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated", signal.SIGHUP: "hung up"}
 
 
-def start(words: list[str], directory: Path) -> subprocess.Popen[str]:
+def signals_as_a_terminal_has_them() -> None:
+    """In the child: a test that runs in the background has SIGINT ignored."""
+    for number in STATUS:
+        signal.signal(number, signal.SIG_DFL)
+
+
+def start(words: list[str], directory: Path, *program: str, **more: object) -> subprocess.Popen[str]:
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(REPOSITORY), "HOME": str(directory)}
-    return subprocess.Popen(
-        [sys.executable, "-m", "gecli", *words],
-        cwd=directory, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "preexec_fn": signals_as_a_terminal_has_them}
+    line = [sys.executable, *(program or ("-m", "gecli")), *words]
+    return subprocess.Popen(line, cwd=directory, env=environment, text=True, **{**streams, **more})  # type: ignore[call-overload]  # keywords by name
 
 
 def finish(words: list[str], directory: Path) -> str:
     process = start(words, directory)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=120)
     assert process.returncode == 0, err
     return out
 
 
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Complete outputs of every command, which is what an interrupted one may leave."""
     directory = tmp_path_factory.mktemp("prepared")
     (directory / "cache").mkdir()
-    finish(COMPILE, directory)
-    finish(["compile", str(TRAIN), "-o", "train.om", "--train"], directory)
-    finish(TRAINING, directory)
+    for words in (COMPILE, PLAIN, TRAINING):
+        finish(words, directory)
     return directory
 
 
 def is_begun(process: subprocess.Popen[str]) -> bool:
-    """Wait until the command has installed its own handler of SIGTERM; before, Python itself may answer a signal."""
+    """Wait until the command answers signals itself; before, Python or the system does. False when it ended before."""
     while process.poll() is None:
         status = Path(f"/proc/{process.pid}/status").read_text()
         caught = next(line for line in status.splitlines() if line.startswith("SigCgt"))
         if int(caught.split()[1], 16) >> (signal.SIGTERM - 1) & 1:
             return True
-        time.sleep(0.002)
+        time.sleep(0.001)
     return False
 
 
-def check_that_nothing_is_lost(words: list[str], prepared: Path, directory: Path, *, clean: bool) -> None:
-    left = [str(path) for path in directory.rglob("*.tmp*") if path.name not in ("tmp",)]
-    inflight = list((directory / "cache/.gecli/inflight").glob("*"))
-    assert not clean or (left, inflight) == ([], [])
-    if words[0] == "run":
-        with np.load(directory / "vars.npz") as variables:
-            assert all(variables[name].size for name in variables.files)
-        finish(words, directory)
-        return
-    good = (prepared / "digits.om").read_bytes()
-    assert not (directory / "digits.om").exists() or (directory / "digits.om").read_bytes() == good
-    finish(COMPILE, directory)
-    assert (directory / "digits.om").read_bytes() == good
-    listed = json.loads(finish(["cache", "ls", "--cache-dir", "cache", "--json"], directory))
-    assert {entry["state"] for entry in listed["entries"]} == {"ok"}
+def temporaries(directory: Path) -> list[str]:
+    """Temporary files and the records of running compiles."""
+    found = [*directory.rglob("*.tmp*"), *directory.rglob("inflight/*")]
+    return sorted(str(path.relative_to(directory)) for path in found if path.is_file())
 
 
-def stop_at(words: list[str], number: signal.Signals, delay_s: float, prepared: Path, directory: Path) -> int:
+def fill(directory: Path, prepared: Path, words: list[str]) -> dict[str, bytes]:
+    """Make what the command needs, and old outputs that it replaces; the content of those."""
     (directory / "cache").mkdir(parents=True)
     if words is COLLECT:
         finish(COMPILE, directory)
-    (directory / "train.om").write_bytes((prepared / "train.om").read_bytes())
-    (directory / "train.rdcpkt").write_bytes((prepared / "train.rdcpkt").read_bytes())
-    (directory / "vars.npz").write_bytes((prepared / "vars.npz").read_bytes())
-    process = start(words, directory)
-    if number is not signal.SIGKILL:
-        is_begun(process)
-    time.sleep(delay_s)
+    for name in ("train.om", "train.rdcpkt"):
+        (directory / name).write_bytes((prepared / name).read_bytes())
+    if words is PLAIN:
+        finish([*PLAIN, "--format-policy", "origin"], directory)
+    if words is TRAINING:
+        finish([*TRAINING[:-2], "--seed", "1", "--init", "random"], directory)
+    return {name: (directory / name).read_bytes() for name in OUTPUTS[words[0]] if (directory / name).exists()}
+
+
+OUTPUTS = {"compile": ("train.om", "train.rdcpkt", "digits.om"), "cache": ("digits.om",), "run": ("vars.npz",)}
+
+
+def check_that_nothing_is_lost(words: list[str], old: dict[str, bytes], prepared: Path, directory: Path) -> None:
+    """Outputs are the old or the new ones, the cache can be read, the command works, gc leaves nothing half written."""
+    for name in OUTPUTS[words[0]]:
+        new = (prepared / name).read_bytes()
+        if name in old or (directory / name).exists():
+            assert (directory / name).read_bytes() in (new, old.get(name)), name
+    json.loads(finish(["cache", "ls", "--cache-dir", "cache", "--json"], directory))
+    finish(words, directory)
+    if words is not COLLECT:
+        for name in OUTPUTS[words[0]]:
+            assert not (directory / name).exists() or (directory / name).read_bytes() == (prepared / name).read_bytes()
+    if words is COMPILE or words is COLLECT:
+        finish(SWEEP, directory)
+        finish(COMPILE, directory)
+        assert (directory / "digits.om").read_bytes() == (prepared / "digits.om").read_bytes()
+        listed = json.loads(finish(["cache", "ls", "--cache-dir", "cache", "--json"], directory))
+        assert [entry["state"] for entry in listed["entries"]] == ["ok"]
+        assert temporaries(directory / "cache") == []
+
+
+def check_words(err: str) -> None:
+    """No traceback from where signals are caught; before that, Python itself may show one for SIGINT."""
+    assert "in main" not in err, err
+    assert "Exception ignored" not in err, err
+
+
+def longest_run_s(words: list[str], prepared: Path, directory: Path) -> float:
+    """How long the command takes here and now, from the start of the interpreter."""
+    times = []
+    for turn in range(3):
+        fill(directory / str(turn), prepared, words)
+        begin = time.monotonic()
+        finish(words, directory / str(turn))
+        times.append(time.monotonic() - begin)
+    return max(times)
+
+
+def stop_at_random(words: list[str], number: signal.Signals, count: int, prepared: Path, directory: Path) -> None:
+    chance = random.Random(11)
+    longest_s = longest_run_s(words, prepared, directory / "measured")
+    seen: Counter[int] = Counter()
+    for turn in range(count):
+        place = directory / str(turn)
+        old = fill(place, prepared, words)
+        process = start(words, place)
+        time.sleep(chance.random() * longest_s)
+        process.send_signal(number)
+        _, err = process.communicate(timeout=120)
+        seen[process.returncode] += 1
+        if number is not signal.SIGKILL:
+            check_words(err)
+            assert temporaries(place) == []
+        check_that_nothing_is_lost(words, old, prepared, place)
+    # 0: it came when all was done; -number: when nothing was begun yet, or nothing was left to do.
+    assert set(seen) <= {STATUS.get(number), 0, -number}, seen
+    assert seen[-number] + seen[STATUS.get(number, 0)] > 0, seen
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", COMMANDS)
+def test_two_hundred_kills_at_random_moments_lose_nothing(command: str, prepared: Path, tmp_path: Path) -> None:
+    stop_at_random(COMMANDS[command], signal.SIGKILL, 200, prepared, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", STATUS)
+@pytest.mark.parametrize("command", COMMANDS)
+def test_stops_at_random_moments_leave_nothing(
+    command: str, number: signal.Signals, prepared: Path, tmp_path: Path
+) -> None:
+    stop_at_random(COMMANDS[command], number, 50, prepared, tmp_path)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_a_compile_with_its_status_and_leaves_nothing(
+    number: signal.Signals, prepared: Path, tmp_path: Path
+) -> None:
+    old = fill(tmp_path / "work", prepared, COMPILE)
+    process = start(COMPILE, tmp_path / "work")
+    is_begun(process)
+    time.sleep(0.2)
+    process.send_signal(number)
+    _, err = process.communicate(timeout=120)
+    assert process.returncode in (STATUS[number], 0, -number)  # 0 and -number: it came when all was done
+    check_words(err)
+    assert temporaries(tmp_path) == []
+    check_that_nothing_is_lost(COMPILE, old, prepared, tmp_path / "work")
+
+
+# Sends itself signals when a module is loaded: `when` is its name, `numbers` the signals.
+AT_IMPORT = """
+import os, signal, sys
+when, numbers = sys.argv[1], [int(word) for word in sys.argv[2].split()]
+del sys.argv[1:3]
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == when and numbers:
+            signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+            while numbers:
+                os.kill(os.getpid(), numbers.pop())
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, range(1, 16))
+sys.meta_path.insert(0, Finder())
+from gecli.__main__ import main
+sys.exit(main())
+"""
+
+
+@pytest.mark.parametrize("number", STATUS)
+@pytest.mark.parametrize("when", ["gecli.cli.app", "numpy", "filelock"])
+def test_a_signal_while_modules_are_loaded_ends_with_its_status(
+    when: str, number: signal.Signals, tmp_path: Path
+) -> None:
+    (tmp_path / "cache").mkdir()
+    process = start([when, str(int(number)), *COMPILE], tmp_path, "-c", AT_IMPORT)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err) == (STATUS[number], "", f"gecli: {WORDS[number]}\n")
+    assert temporaries(tmp_path) == []
+    assert not (tmp_path / "digits.om").exists()
+
+
+@pytest.mark.parametrize("when", ["gecli.cli.app", "filelock"])
+def test_two_signals_at_once_stop_once(when: str, tmp_path: Path) -> None:
+    (tmp_path / "cache").mkdir()
+    process = start([when, f"{int(signal.SIGINT)} {int(signal.SIGTERM)}", *COMPILE], tmp_path, "-c", AT_IMPORT)
+    _, err = process.communicate(timeout=60)
+    assert (process.returncode, err) in [(STATUS[number], f"gecli: {WORDS[number]}\n") for number in WORDS]
+    assert temporaries(tmp_path) == []
+
+
+def test_a_hang_up_that_the_caller_ignores_is_ignored(tmp_path: Path) -> None:
+    (tmp_path / "cache").mkdir()
+    words = ["gecli.cli.app", str(int(signal.SIGHUP)), *COMPILE]
+    process = start(
+        words, tmp_path, "-c", f"import signal\nsignal.signal({signal.SIGHUP}, signal.SIG_IGN)\n{AT_IMPORT}"
+    )
+    _, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (0, "")
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_storm_of_signals_leaves_nothing(seed: int, prepared: Path, tmp_path: Path) -> None:
+    chance = random.Random(seed)
+    fill(tmp_path / "work", prepared, COMPILE)
+    process = start(COMPILE, tmp_path / "work")
+    is_begun(process)
+    time.sleep(chance.random() * 0.3)
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    while process.poll() is None:
+        process.send_signal(chance.choice(numbers))
+        time.sleep(0.0005)
+    assert process.returncode in (0, *(STATUS[number] for number in numbers), *(-number for number in numbers))
+    _, err = process.communicate()
+    assert "Traceback" not in err
+    assert "ignored" not in err
+    assert temporaries(tmp_path) == []
+
+
+@pytest.fixture
+def locked(tmp_path: Path) -> Iterator[Path]:
+    """A directory in whose cache the lock of the key is held."""
+    (tmp_path / "cache").mkdir()
+    with open(tmp_path / "cache/k.lock", "wb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield tmp_path
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_wait_for_a_lock(number: signal.Signals, locked: Path) -> None:
+    process = start([*COMPILE, "--lock-timeout", "inf"], locked)
+    assert process.stderr is not None
+    said = process.stderr.readline()  # after a second of waiting
+    assert said.startswith("waiting "), said
     process.send_signal(number)
     _, err = process.communicate(timeout=60)
-    assert "Traceback" not in err
-    assert "Exception ignored" not in err
-    return process.returncode
+    assert process.returncode == STATUS[number]
+    lines = [line for line in err.splitlines() if not line.startswith("waiting ")]
+    assert lines == [f"gecli: {WORDS[number]}"]
+    assert temporaries(locked) == []
 
 
-@pytest.mark.parametrize("part", [0.1, 0.5, 0.9])
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_ends_a_compile_with_its_status_and_leaves_nothing(
-    number: signal.Signals, status: int, part: float, prepared: Path, tmp_path: Path
-) -> None:
-    directory = tmp_path / "work"
-    ended = stop_at(COMPILE, number, part * LONGEST_S["compile"] / 2, prepared, directory)
-    assert ended in (status, 0, -number)  # 0 and -number: it came when all was done
-    check_that_nothing_is_lost(COMPILE, prepared, directory, clean=True)
+HASHING = """
+import os, signal, sys, threading, time
+import gecli.cache.fingerprint as fingerprint
+number = int(sys.argv.pop(1))
+begun = threading.Event()
+def sha256(weight):
+    if threading.current_thread() is threading.main_thread():
+        begun.wait()
+        os.kill(os.getpid(), number)
+    begun.set()
+    time.sleep(100)
+fingerprint.PARALLEL_BYTES = 0
+fingerprint.Weight.sha256 = sha256
+from gecli.__main__ import main
+sys.exit(main())
+"""
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
-@pytest.mark.parametrize("words", [COMPILE, COLLECT, TRAINING], ids=["compile", "gc", "save-vars"])
-def test_a_hundred_stops_at_random_moments_lose_nothing(
-    words: list[str], number: signal.Signals, prepared: Path, tmp_path: Path
-) -> None:
-    chance = random.Random(11)
-    for turn in range(100):
-        directory = tmp_path / str(turn)
-        ended = stop_at(words, number, chance.random() * LONGEST_S[words[0]], prepared, directory)
-        assert ended in ({signal.SIGINT: 130, signal.SIGTERM: 143}.get(number), 0, -number)
-        check_that_nothing_is_lost(words, prepared, directory, clean=number is not signal.SIGKILL)
-
-
-@pytest.mark.slow
-def test_compiles_and_collections_at_once_give_the_right_model_every_time(prepared: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_does_not_wait_for_threads_that_hash_weights(number: signal.Signals, tmp_path: Path) -> None:
     (tmp_path / "cache").mkdir()
-    finish(COMPILE, tmp_path)
-    good = (prepared / "digits.om").read_bytes()
-    for _ in range(4):
-        running = [start(COLLECT if turn % 4 == 3 else COMPILE, tmp_path) for turn in range(8)]
-        for process in running:
-            _, err = process.communicate(timeout=120)
-            assert process.returncode == 0, err
-        assert (tmp_path / "digits.om").read_bytes() == good
-    assert not list(tmp_path.rglob("*.tmp*"))
-    finish(COMPILE, tmp_path)
-    listed = json.loads(finish(["cache", "ls", "--cache-dir", "cache", "--json"], tmp_path))
-    assert [entry["state"] for entry in listed["entries"]] == ["ok"]
+    process = start([str(int(number)), *COMPILE], tmp_path, "-c", HASHING)
+    _, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (STATUS[number], f"gecli: {WORDS[number]}\n")
+
+
+KILLED_WITH_LOCK = """
+import os, signal, sys
+import gecli.compiler.cached_compile as cached_compile
+def killed(self, work):
+    assert os.listdir("cache/.gecli/inflight")
+    os.kill(os.getpid(), signal.SIGKILL)
+cached_compile.CachedCompiler._compile = killed
+from gecli.__main__ import main
+sys.exit(main())
+"""
+
+
+def test_the_lock_of_a_killed_process_blocks_nobody(tmp_path: Path) -> None:
+    (tmp_path / "cache").mkdir()
+    process = start(COMPILE, tmp_path, "-c", KILLED_WITH_LOCK)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == -signal.SIGKILL, err
+    assert len(temporaries(tmp_path)) == 1
+    finish([*COMPILE, "--lock-timeout", "0", "--require-cache"], tmp_path)
+    finish(SWEEP, tmp_path)
+    assert temporaries(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        COMPILE,
+        [*COMPILE, "--json"],
+        [*COMPILE[:3], "-", *COMPILE[4:]],
+        ["cache", "ls", "--cache-dir", "cache", "--json"],
+        ["inspect-om", "train.om"],
+        TRAINING,
+        ["--help"],
+        ["--version"],
+    ],
+    ids=["compile", "compile-json", "compile-stdout", "cache-ls", "inspect-om", "run", "help", "version"],
+)
+def test_a_reader_that_goes_is_no_fault(words: list[str], prepared: Path, tmp_path: Path) -> None:
+    fill(tmp_path / "work", prepared, COMPILE)
+    reading, writing = os.pipe()
+    os.close(reading)
+    process = start(words, tmp_path / "work", stdout=writing)
+    os.close(writing)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 141, err
+    assert [word for word in ("Traceback", "error", "ignored") if word in err] == []
+    assert temporaries(tmp_path) == []
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
@@ -154,5 +366,6 @@ def work(argv):
 app._run = work
 sys.exit(app.run([]))
 """
-    done = subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, timeout=15)
-    assert (done.returncode, "Traceback" in done.stderr) == (status, False), done.stderr
+    process = start([], REPOSITORY, "-c", code)
+    _, err = process.communicate(timeout=15)
+    assert (process.returncode, "Traceback" in err) == (status, False), err
