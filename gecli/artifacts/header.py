@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+
+from gecli.records import dataclass
 
 HEADER_BYTES = 256
 MAGIC = b"IMOD"
@@ -89,8 +90,11 @@ class OmHeader:
         return common + tail
 
 
-def parse_header(data: bytes) -> OmHeader:
-    """The header in the first 256 bytes of a file. Any bytes give a header: the caller judges the values."""
+def parse_header(data: bytes, *, as_version_2: bool = False) -> OmHeader:
+    """The header in the first 256 bytes of a file. Any bytes give a header: the caller judges the values.
+
+    `as_version_2` is for bundles, whose version field is 0.
+    """
     magic, headsize, version, checksum, length, encrypt, check, kind, genmode, name, ops, info, ir = (
         _COMMON.unpack_from(data)
     )
@@ -109,7 +113,7 @@ def parse_header(data: bytes) -> OmHeader:
         "userdefineinfo": info,
         "om_ir_version": ir,
     }
-    if version < VERSION_2 and kind != BUNDLE_MODEL:
+    if version < VERSION_2 and not as_version_2:
         platform, platform_type = _TAIL_1.unpack_from(data, _COMMON.size)
         return OmHeader(**fields, platform_version=_text(platform), platform_type=platform_type)
     models, platform, platform_type, padding, length, cpu, unknown, reserved = _TAIL_2.unpack_from(data, _COMMON.size)

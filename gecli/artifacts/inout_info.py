@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gecli.errors import InputError
 from gecli.ir.attributes import DATA_INDEX, DATA_TYPES
 from gecli.ir.dtype import DataType
 from gecli.ir.format import Format
+from gecli.records import dataclass
+from gecli.wire.om_faults import om_error
 
 if TYPE_CHECKING:
     from gecli.ir.tensor_desc import TensorDesc
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 INPUTS, OUTPUTS, BATCH, IMAGE, DIMS, OUTPUT_SHAPES, SHAPE_ORDER = range(7)
 _BLOCKS = ("inputs", "outputs", "dynamic_batch", "dynamic_hw", "dynamic_dims", "output_shapes", "shape_order")
 _HEAD = struct.Struct("<QiiIIII")
+MAX_INOUT_BYTES = 4 << 20  # real ones have some hundred bytes; as numbers they need up to six times their size
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +66,16 @@ class InOutInfo:
 def parse_inout_info(data: bytes, *, path: str | None = None, offset: int = 0) -> InOutInfo:
     """The partition's content. Raises InputError (bad-inout) naming the file offset."""
     reader = _Reader(data, path, offset)
+    if len(data) > MAX_INOUT_BYTES:
+        raise reader.fail(f"{len(data)} bytes, at most {MAX_INOUT_BYTES} are read")
     blocks: dict[int, Any] = {}
     unknown: list[int] = []
     while reader.left:
         kind, length = reader.u32(), reader.u32()
         reader.require(length, f"block {kind}")
-        end = reader.position + length
+        end = reader.end = reader.position + length
+        if kind in blocks or kind in unknown:
+            raise reader.fail(f"block {kind} occurs twice")
         if kind in (INPUTS, OUTPUTS):
             blocks[kind] = tuple(reader.tensor(end) for _ in range(reader.count(end, _HEAD.size)))
         elif kind == BATCH:
@@ -84,6 +90,7 @@ def parse_inout_info(data: bytes, *, path: str | None = None, offset: int = 0) -
             reader.position = end
         if reader.position != end:
             raise reader.fail(f"block {kind} has {length} bytes, its content ends {end - reader.position} before that")
+        reader.end = len(data)
     return InOutInfo(**{name: blocks.get(kind, ()) for kind, name in enumerate(_BLOCKS)}, unknown_blocks=tuple(unknown))
 
 
@@ -93,7 +100,7 @@ def is_inout_info(data: bytes) -> bool:
         found = parse_inout_info(data)
     except InputError:
         return False
-    return bool(found.inputs or found.outputs) and not found.unknown_blocks
+    return bool(found.inputs or found.outputs)
 
 
 def inout_of(model: ModelRecord) -> InOutInfo:
@@ -216,21 +223,15 @@ class _Reader:
         self.path = path
         self.offset = offset
         self.position = 0
+        self.end = len(data)  # of the block at hand
 
     @property
     def left(self) -> int:
-        return len(self.data) - self.position
+        return self.end - self.position
 
     def fail(self, message: str, **fields: Any) -> InputError:
-        return InputError(
-            "G3015",
-            f"MODEL_INOUT_INFO: {message}",
-            kind="bad-inout",
-            where="MODEL_INOUT_INFO",
-            file=self.path,
-            offset=self.offset + self.position,
-            **fields,
-        )
+        message = f"MODEL_INOUT_INFO: {message}"
+        return om_error("bad-inout", self.path, message, self.offset + self.position, **fields)
 
     def require(self, length: int, what: str) -> None:
         if length > self.left:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
-from gecli.artifacts.kernel_store import KERNEL_MAGIC
+from gecli.artifacts.kernel_store import KERNEL_MAGIC, MAX_NAME_BYTES, MAX_RECORDS
 from gecli.errors import InputError
+from gecli.wire.byte_source import ByteSource, MemorySource
+from gecli.wire.om_faults import om_error
 
 _HEAD = struct.Struct("<IHHII")
 KINDS = ("space registry", "op master device", "autofuse", "custom op")
@@ -26,29 +28,42 @@ class StoredLibrary:
         return KINDS[self.kind] if self.kind < len(KINDS) else f"UNKNOWN_{self.kind}"
 
 
-def list_libraries(data: bytes, *, path: str | None = None, offset: int = 0) -> tuple[StoredLibrary, ...]:
-    """The libraries of the partition. Raises InputError (bad-kernels) when a record or their number is wrong."""
+def list_libraries(data: bytes | ByteSource, *, path: str | None = None, offset: int = 0) -> tuple[StoredLibrary, ...]:
+    """The libraries of the partition, of which only heads and names are read.
+
+    Raises InputError (bad-kernels) when a record or their number is wrong.
+    """
+    source: ByteSource = MemorySource(data) if isinstance(data, bytes) else data
+    if source.size < 4:
+        raise _fail(path, offset, f"{source.size} bytes, the count of libraries has 4")
+    declared = int.from_bytes(source.read(0, 4), "little")
     found: list[StoredLibrary] = []
     position = 4
-    while position < len(data):
-        left = len(data) - position
-        if left < _HEAD.size:
+    while position < source.size and len(found) < min(declared, MAX_RECORDS):
+        left = source.size - position
+        head = source.read(position, min(_HEAD.size, left))
+        if len(head) < _HEAD.size:
             raise _fail(path, offset + position, f"{left} bytes are left, a record has at least {_HEAD.size}")
-        mark, name_len, kind, vendor_len, bin_len = _HEAD.unpack_from(data, position)
+        mark, name_len, kind, vendor_len, bin_len = _HEAD.unpack(head)
         if mark != KERNEL_MAGIC:
             raise _fail(path, offset + position, f"expected the mark {KERNEL_MAGIC:#x}, found {mark:#x}")
-        if bin_len == 0 or name_len + vendor_len + bin_len > left - _HEAD.size:
-            raise _fail(path, offset + position, f"{name_len} + {vendor_len} + {bin_len} bytes, {left} are left")
+        if name_len + vendor_len + bin_len > left - _HEAD.size:
+            why = f"a record of {_HEAD.size} + {name_len} + {vendor_len} + {bin_len} bytes, {left} are left"
+            raise _fail(path, offset + position, why)
+        if bin_len == 0:
+            raise _fail(path, offset + position, f"library {len(found)} has 0 bytes")
+        if vendor_len > MAX_NAME_BYTES:
+            raise _fail(path, offset + position, f"a name of {vendor_len} bytes, at most {MAX_NAME_BYTES} are read")
         start = position + _HEAD.size
-        name = data[start : start + name_len].decode("utf-8", "surrogateescape")
-        vendor = data[start + name_len : start + name_len + vendor_len].decode("utf-8", "surrogateescape")
+        names = source.read(start, name_len + vendor_len)
+        name, vendor = (part.decode("utf-8", "surrogateescape") for part in (names[:name_len], names[name_len:]))
         found.append(StoredLibrary(name, vendor, kind, bin_len))
         position = start + name_len + vendor_len + bin_len
-    declared = int.from_bytes(data[:4], "little")
-    if len(data) < 4 or declared != len(found):
-        raise _fail(path, offset, f"{declared} libraries are declared, {len(found)} are there")
+    if declared != len(found) or position < source.size:
+        left = source.size - position
+        raise _fail(path, offset, f"{declared} libraries are declared, {len(found)} are there, {left} bytes are left")
     return tuple(found)
 
 
 def _fail(path: str | None, offset: int, why: str) -> InputError:
-    return InputError("G3013", "SO_BINS is broken", kind="bad-kernels", why=why, file=path, offset=offset)
+    return om_error("bad-kernels", path, f"SO_BINS: {why}", offset)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
+
+from gecli.records import dataclass
 
 MAX_ROUNDS = 4  # a sub-model may have been compressed by its own dictionary and again by the root's
 
@@ -22,29 +23,35 @@ class AttrNames:
         if attrs.get("om_compress_version") != 1:
             return None
         return AttrNames(
-            _tuple(attrs.get("attr_name_enum")),
-            _tuple(attrs.get("attr_value_enum")),
-            _tuple(attrs.get("attrs_use_string_value")),
+            _strings(attrs.get("attr_name_enum")),
+            _strings(attrs.get("attr_value_enum")),
+            _flags(attrs.get("attrs_use_string_value")),
         )
 
-    def restore(self, key: str, value: Any) -> tuple[str, Any]:
-        """The real name and value behind a coded key. Raises LookupError when an index is out of range."""
+    @property
+    def fault(self) -> str:
+        """What is wrong with the dictionary as such; empty when nothing is."""
+        if len(self.names) == len(self.use_string_value):
+            return ""
+        return f"attr_name_enum has {len(self.names)} names, attrs_use_string_value {len(self.use_string_value)} flags"
+
+    def restore(self, key: str, value: Any) -> tuple[str, Any, bool]:
+        """The real name and value behind a coded key, and whether the value is of a kind that the dictionary allows.
+
+        Raises LookupError when an index is out of range.
+        """
         index = key_index(key)
         if index >= len(self.names):
             raise LookupError(f"index {index} of {len(self.names)} names")
+        fits = True
         if index < len(self.use_string_value) and self.use_string_value[index]:
-            value = self.text_of(value)
-        return self.names[index], value
+            fits = _is_number(value) or (isinstance(value, tuple) and all(map(_is_number, value)))
+            value = self.text_of(value) if fits else value
+        return self.names[index], value, fits
 
-    def text_of(self, value: Any) -> Any:
+    def text_of(self, value: int | tuple[int, ...]) -> Any:
         """The string or strings that stand behind an integer or a list of integers."""
-        if isinstance(value, bool):
-            return value
-        if isinstance(value, int):
-            return self.text(value)
-        if isinstance(value, tuple) and all(isinstance(item, int) for item in value):
-            return tuple(self.text(item) for item in value)
-        return value
+        return tuple(map(self.text, value)) if isinstance(value, tuple) else self.text(value)
 
     def text(self, index: int) -> str:
         if not 0 <= index < len(self.values):
@@ -74,5 +81,13 @@ def coded_key(index: int) -> str:
     return "\0" + "".join(map(chr, digits))
 
 
-def _tuple(value: Any) -> tuple[Any, ...]:
-    return value if isinstance(value, tuple) else ()
+def _strings(value: Any) -> tuple[str, ...]:
+    return value if isinstance(value, tuple) and all(isinstance(item, str) for item in value) else ()
+
+
+def _flags(value: Any) -> tuple[bool, ...]:
+    return value if isinstance(value, tuple) and all(isinstance(item, bool) for item in value) else ()
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) is int

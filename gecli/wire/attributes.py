@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from google.protobuf.message import DecodeError
@@ -15,11 +15,16 @@ from gecli.ir.format import Format
 from gecli.ir.tensor_desc import TensorDesc
 from gecli.ir.weight import FileSlice, Inline, Source, Weight
 from gecli.pb import ge_ir_pb2 as ge_ir
+from gecli.records import dataclass
 from gecli.wire.attribute_names import AttrNames
+from gecli.wire.memory_budget import MemoryBudget
+from gecli.wire.om_faults import om_problem
 from gecli.wire.tensor_desc import Message, desc_of, fill_desc
 
 MAX_NESTING = 64  # functions, descriptors and tensors inside attributes
 MEMO_BYTES = 96  # larger attributes are rarely equal
+MAX_PROBLEMS = 1000  # of one model; a damaged one may have a problem at every node
+_MEMO_COST, _DESC_COST, _ELEMENT_COST = 250, 400, 32  # bytes of memory, roughly
 MERGED_OFFSET = "merged_offset"  # HiAI: place of a constant in WEIGHTS_DATA
 
 # val_type numbers of ListValue, with the fields they name. Order: the search order when val_type does not help.
@@ -172,19 +177,29 @@ class AttrReader:
     path: str | None = None
     file_size: int = 0
     weights: WeightArea | None = None
+    budget: MemoryBudget = field(default_factory=lambda: MemoryBudget(0))
     names: tuple[AttrNames, ...] = ()
     problems: list[Diagnostic] = field(default_factory=list)
     where: str = ""
+    offset: int = 0
     unreadable_names: int = 0
     depth: int = 0
     _values: dict[bytes, Any] = field(default_factory=dict)
     _named: dict[tuple[str, bytes], tuple[str, Any]] = field(default_factory=dict)
     _descs: dict[bytes, TensorDesc] = field(default_factory=dict)
 
-    def problem(self, code: str, kind: str, message: str, severity: str = "error", **fields: Any) -> None:
-        self.problems.append(
-            Diagnostic(code, message, kind=kind, file=self.path, where=self.where, severity=severity, **fields)
-        )
+    def problem(self, kind: str, message: str, severity: str = "error", **fields: Any) -> None:
+        """Note what is wrong at the node or attribute at hand, at `where` and `offset`.
+
+        Beyond MAX_PROBLEMS only the first error is kept, because it makes the model unusable.
+        """
+        if len(self.problems) >= MAX_PROBLEMS:
+            if severity != "error" or any(problem.severity == "error" for problem in self.problems):
+                return
+        elif len(self.problems) == MAX_PROBLEMS - 1:
+            message += f"; this is problem {MAX_PROBLEMS}, further ones are not listed"
+        fields = {"where": self.where, **fields}
+        self.problems.append(om_problem(kind, self.path, message, self.offset, severity=severity, **fields))
 
     def value(self, data: bytes) -> Any:
         """The value of AttrDef bytes. Raises DecodeError."""
@@ -193,6 +208,7 @@ class AttrReader:
         try:
             return self._values[data]
         except KeyError:
+            self.budget.spend(_MEMO_COST)
             value = self._values[data] = self.decode(ge_ir.AttrDef.FromString(data))
             return value
 
@@ -215,26 +231,32 @@ class AttrReader:
         if found is None:
             found = self.restored(key, self.value(data))
             if len(data) <= MEMO_BYTES:
+                self.budget.spend(_MEMO_COST)
                 self._named[memo] = found
         return found
 
     def restored(self, key: str, value: Any) -> tuple[str, Any]:
         """Undo the name compression (`om_compress_version` 1), which may have been applied twice."""
+        if not key:
+            self.problem("bad-attr-enum", "an attribute has the empty name", "warning")
         for names in self.names:
             if not key.startswith("\0"):
                 break
             try:
-                key, value = names.restore(key, value)
+                key, value, fits = names.restore(key, value)
             except LookupError as error:
                 self.unreadable_names += 1
-                self.problem("G3014", "bad-attr-enum", f"attribute name {key!r} cannot be decoded: {error}")
+                self.problem("bad-attr-enum", f"attribute name {key!r} cannot be decoded: {error}")
                 break
+            if not fits:
+                self.problem("bad-attr-enum", f"attribute {key!r} should hold numbers of strings", "warning")
         return key, value
 
     def desc(self, data: bytes) -> TensorDesc:
         """The descriptor in TensorDescriptor bytes, each distinct one decoded once."""
         found = self._descs.get(data)
         if found is None:
+            self.budget.spend(_DESC_COST)
             message = ge_ir.TensorDescriptor.FromString(data)
             found = desc_of(message, self._restored_attr if self.names else self._plain_attr)
             self._descs[data] = found
@@ -278,9 +300,15 @@ class AttrReader:
                 return DataType(message.dt)
             except ValueError:
                 return RawAttr("dt", message.SerializeToString(deterministic=True))
+        self._spend_rows(message)
         if kind == "list_list_int":
             return tuple(tuple(row.list_i) for row in message.list_list_int.list_list_i)
         return tuple(tuple(row.list_f) for row in message.list_list_float.list_list_f)
+
+    def _spend_rows(self, message: Message) -> None:
+        rows = message.list_list_int.list_list_i or message.list_list_float.list_list_f
+        numbers = sum(len(row.list_i) if hasattr(row, "list_i") else len(row.list_f) for row in rows)
+        self.budget.spend(_ELEMENT_COST * numbers + _MEMO_COST * len(rows))
 
     def _function(self, message: Message) -> NamedAttrs:
         return NamedAttrs(message.name, {key: self.decode(message.attr[key]) for key in sorted(message.attr)})
@@ -293,6 +321,7 @@ class AttrReader:
         if not kind:
             return ()
         items = getattr(values, kind)
+        self.budget.spend(_ELEMENT_COST * len(items))
         if kind == "s":
             return tuple(item.decode("utf-8", "surrogateescape") for item in items)
         if kind in ("i", "f", "b", "bt"):
@@ -315,7 +344,18 @@ class AttrReader:
         place = attrs.pop("data_offset", 0)
         merged = attrs.pop(MERGED_OFFSET, None)
         clean = desc if not desc.attrs else replace_attrs(desc, attrs)
-        return Weight(clean, self._source(message, size, place if merged is None else merged))
+        source = self._source(message, size, place if merged is None else merged)
+        held = source.nbytes
+        if held and clean.dtype.bits is not None and clean.is_static and clean.nbytes != held:
+            # Not an error: the packed forms of some device formats have their own sizes.
+            self.problem(
+                "bad-weights",
+                f"a constant {clean} has {held} bytes, its type and dims ask for {clean.nbytes}",
+                "warning",
+                expected=clean.nbytes,
+                actual=held,
+            )
+        return Weight(clean, source)
 
     def _source(self, message: Message, size: Any, place: Any) -> Source:
         if message.data:
@@ -328,7 +368,6 @@ class AttrReader:
         if area is None or size < 0 or place < 0 or place + size > area.size_bytes:
             held = 0 if area is None else area.size_bytes
             self.problem(
-                "G3012",
                 "bad-weights",
                 f"a constant of {size} bytes at {place} lies outside WEIGHTS_DATA, which has {held} bytes",
                 expected=held,
@@ -340,7 +379,8 @@ class AttrReader:
     def _slice(self, offset: int, length: int) -> Source:
         # The file itself may hold these private fields, so they are not to be trusted.
         if self.path is None or offset + length > self.file_size:
-            self.problem("G3012", "bad-weights", f"tensor data at {offset} + {length} lie outside the file")
+            held = f"the file, which has {self.file_size} bytes"
+            self.problem("bad-weights", f"tensor data of {length} bytes at {offset} lie outside {held}")
             return Inline(b"")
         return FileSlice(self.path, offset, length)
 

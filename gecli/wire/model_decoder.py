@@ -7,9 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from google.protobuf.message import DecodeError
-
-from gecli.errors import InputError
 from gecli.ir.attributes import DATA_TYPES, RawAttr
 from gecli.ir.dtype import DataType
 from gecli.ir.format import Format
@@ -20,13 +17,19 @@ from gecli.pb import ge_ir_pb2 as ge_ir
 from gecli.wire.attribute_names import MAX_ROUNDS, AttrNames
 from gecli.wire.attributes import AttrReader, WeightArea
 from gecli.wire.byte_source import ByteSource, MemorySource
-from gecli.wire.decode_errors import DECODE_ERRORS
-from gecli.wire.ge_ir_shapes import MODEL
+from gecli.wire.decode_errors import DECODE_ERRORS, reason
+from gecli.wire.field_scan import Span
+from gecli.wire.memory_budget import MemoryBudget
+from gecli.wire.message_reader import ATTRS, MessageReader, located
 from gecli.wire.model_record import GraphRecord, ModelRecord
+from gecli.wire.om_faults import om_error
 from gecli.wire.tensor_desc import ATTR_GROUPS, Message
-from gecli.wire.walker import WireError, strip_large_fields
+from gecli.wire.walker import LENGTH_DELIMITED, WireError
 
 MAX_MODEL_DEF_BYTES = 1 << 31
+GRAPHS, OPS = 7, 6  # of ModelDef, of GraphDef
+MODEL_MEMBERS, GRAPH_MEMBERS = (1, 2, 3, 12), (1, 4, 5, 12)
+_GRAPH_COST, _OP_COST, _INPUT_COST, _OUTPUT_COST, _ATTR_COST = 1000, 600, 60, 120, 60  # bytes of memory, at least
 
 
 def decode_model(
@@ -42,21 +45,28 @@ def decode_model(
     `root_names` is the name dictionary of the root model, for the further models of a file. Raises InputError
     (bad-proto) when the bytes are no ModelDef; what is wrong in the graph is collected in `problems`.
     """
-    where = "MODEL_DEF"
     source: ByteSource = MemorySource(data) if isinstance(data, bytes) else data
+    path = path or source.path
+    with _reported(source, path), _collector_paused():
+        return _Decoder(source, path, file_size, weights, root_names).model()
+
+
+def decode_attr_names(source: ByteSource, *, path: str | None = None) -> AttrNames | None:
+    """The dictionary of compressed attribute names in MODEL_DEF; no graph is read. Raises InputError (bad-proto)."""
+    with _reported(source, path or source.path):
+        decoder = _Decoder(source, path or source.path, 0, None, None)
+        return AttrNames.of(decoder.members()[1])
+
+
+@contextmanager
+def _reported(source: ByteSource, path: str | None) -> Iterator[None]:
+    """Faults of the bytes as InputError, with their place in the file."""
     try:
-        with _collector_paused():
-            return _Decoder(source, path or source.path, file_size, weights, root_names).model()
+        yield
     except (*DECODE_ERRORS, WireError) as error:
         at = source.base + error.offset if isinstance(error, WireError) else source.base
-        raise InputError(
-            "G3004",
-            f"MODEL_DEF is not a readable model: {error}",
-            kind="bad-proto",
-            where=where,
-            file=path or source.path,
-            offset=at,
-        ) from error
+        size = f"MODEL_DEF of {source.size} bytes"
+        raise om_error("bad-proto", path, f"{size}: {reason(error)}", at, where="MODEL_DEF") from error
 
 
 @contextmanager
@@ -72,6 +82,8 @@ def _collector_paused() -> Iterator[None]:
 
 
 class _Decoder:
+    """Decodes operator by operator: memory holds the nodes and the bytes of one operator."""
+
     def __init__(
         self,
         source: ByteSource,
@@ -81,25 +93,19 @@ class _Decoder:
         root_names: AttrNames | None,
     ) -> None:
         self.source = source
+        self.messages = MessageReader(source)
         self.root_names = root_names
-        self.reader = AttrReader(path, file_size, weights)
+        self.reader = AttrReader(path, file_size, weights, MemoryBudget(source.size))
+        self.words: dict[str, str] = {}  # types and names that many operators share
 
     def model(self) -> ModelRecord:
         reader = self.reader
-        if self.source.size > MAX_MODEL_DEF_BYTES:
-            raise DecodeError(f"{self.source.size} bytes are more than 2 GiB")
-        if self.source.path is None:
-            data = self.source.read(0, self.source.size)
-        else:
-            data = strip_large_fields(self.source, MODEL)
-        message = ge_ir.ModelDef.FromString(data)
-        del data
-        attrs = _plain_attrs(reader, message)
+        message, attrs, places = self.members()
         own = AttrNames.of(attrs)
-        if attrs.get("om_compress_version") not in (None, 1):
-            reader.problem("G3014", "bad-attr-enum", "attribute names are compressed in an unknown way", "warning")
-        reader.names = _rounds(own, self.root_names)
-        graphs = [self.graph(ge_ir.GraphDef.FromString(item)) for item in message.graph]
+        self.check_names(own, attrs)
+        if own is not None or attrs.get("om_compress_version") is None:
+            reader.names = _rounds(own, self.root_names)
+        graphs = [self.graph(begin, end) for begin, end in places]
         model = ModelRecord(
             message.name,
             graphs,
@@ -110,44 +116,125 @@ class _Decoder:
             len(own.names) if own else 0,
             reader.unreadable_names,
         )
-        self.check_subgraphs(model)
+        self.check_subgraphs(model, places)
         return model
 
-    def graph(self, message: Message) -> GraphRecord:
+    def members(self) -> tuple[Message, dict[str, Any], list[tuple[int, int]]]:
+        """The plain fields of the model, its attributes, and where its graphs are."""
+        size = self.source.size
+        if size > MAX_MODEL_DEF_BYTES:
+            raise WireError(f"at most {MAX_MODEL_DEF_BYTES} bytes are read", 0)
+        places: list[tuple[int, int]] = []
+        plain: list[bytes] = []
+        attrs: dict[str, Any] = {}
+        for span in self.messages.spans(0, size):
+            if span.number == GRAPHS and span.kind == LENGTH_DELIMITED:
+                self.reader.budget.spend(_GRAPH_COST)
+                places.append((span.body, span.end))
+            elif span.number == ATTRS and span.kind == LENGTH_DELIMITED:
+                self.plain_attr(span, attrs)
+            elif span.number in MODEL_MEMBERS:
+                plain.append(self.messages.small(span))
+        message = self.messages.parsed(ge_ir.ModelDef, b"".join(plain), 0)
+        attrs = dict(sorted(attrs.items()))
+        if message.attr_groups:
+            attrs[ATTR_GROUPS] = RawAttr("attr_groups", message.attr_groups)
+        return message, attrs, places
+
+    def plain_attr(self, span: Span, attrs: dict[str, Any]) -> None:
+        """An attribute of a model or graph, whose names are never compressed."""
+        self.reader.offset = self.source.base + span.begin
+        with located(span.begin):
+            key, value = self.messages.attribute(span, self.reader)
+        self.reader.budget.spend(_ATTR_COST)
+        attrs[key] = value
+
+    def check_names(self, own: AttrNames | None, attrs: dict[str, Any]) -> None:
+        version = attrs.get("om_compress_version")
+        if version not in (None, 1):
+            self.problem_of_model(f"attribute names are compressed in way {version!r}, 1 is known")
+        if own is not None and own.fault:
+            self.problem_of_model(own.fault)
+
+    def problem_of_model(self, message: str) -> None:
+        self.reader.where, self.reader.offset = "MODEL_DEF", self.source.base
+        self.reader.problem("bad-attr-enum", message, "warning")
+
+    def graph(self, begin: int, end: int) -> GraphRecord:
         reader = self.reader
-        record = GraphRecord(message.name, [], inputs=tuple(message.input), outputs=tuple(message.output))
-        reader.where = f"graph {message.name!r}"
-        record.attrs = _plain_attrs(reader, message)
+        record = GraphRecord("", [])
+        plain: list[bytes] = []
         by_name: dict[str, OpDesc] = {}
-        for op in message.op:
-            node = self.node(op)
-            record.nodes.append(node)
-            record.placements[node] = _placement(op)
-            if by_name.setdefault(node.name, node) is not node:
-                self.warn(node, f"graph {record.name!r} has two nodes named {node.name!r}; the first is used")
-        for node, op in zip(record.nodes, message.op):
-            self.link(node, op.input, by_name)
+        waiting: list[tuple[OpDesc, list[str], int]] = []
+        for span in self.messages.spans(begin, end):
+            if span.number == OPS and span.kind == LENGTH_DELIMITED:
+                self.operator(span, record, by_name, waiting)
+            elif span.number == ATTRS and span.kind == LENGTH_DELIMITED:
+                self.plain_attr(span, record.attrs)
+            elif span.number in GRAPH_MEMBERS:
+                plain.append(self.messages.small(span))
+                if span.number == 1:  # the name stands first
+                    reader.where = f"graph {self.messages.parsed(ge_ir.GraphDef, plain[-1], span.begin).name!r}"
+        for node, texts, reader.offset in waiting:
+            self.link(node, texts, by_name)
+        message = self.messages.parsed(ge_ir.GraphDef, b"".join(plain), begin)
+        record.name, record.inputs, record.outputs = message.name, tuple(message.input), tuple(message.output)
+        record.attrs = dict(sorted(record.attrs.items()))
+        if message.attr_groups:
+            record.attrs[ATTR_GROUPS] = RawAttr("attr_groups", message.attr_groups)
         reader.where = ""
         return record
 
-    def node(self, op: Message) -> OpDesc:
+    def operator(
+        self,
+        span: Span,
+        record: GraphRecord,
+        by_name: dict[str, OpDesc],
+        waiting: list[tuple[OpDesc, list[str], int]],
+    ) -> None:
+        """Add one node; it is linked at once when its producers stand before it, as they do in sorted graphs."""
+        reader = self.reader
+        reader.offset = self.source.base + span.begin
+        try:
+            op, large = self.messages.operator(span, reader)
+            reader.budget.spend(
+                _OP_COST + _INPUT_COST * len(op.input) + _OUTPUT_COST * len(op.output_desc) + _ATTR_COST * len(op.attr)
+            )
+            node = self.node(op, large)
+        except DECODE_ERRORS as error:
+            raise WireError(f"operator {len(record.nodes)} of {reader.where}: {reason(error)}", span.begin) from error
+        record.nodes.append(node)
+        record.placements[node] = _placement(op)
+        if by_name.setdefault(node.name, node) is not node:
+            self.warn(node, f"two nodes of {reader.where} are named {node.name!r}; the first is used")
+        texts = list(op.input)
+        if waiting or any(text and text.rpartition(":")[0] not in by_name for text in texts):
+            waiting.append((node, texts, reader.offset))
+        else:
+            self.link(node, texts, by_name)
+
+    def node(self, op: Message, large: dict[str, Any]) -> OpDesc:
         reader = self.reader
         attrs = reader.node_attrs(op.attr)
+        if large:
+            attrs.update([reader.restored(key, value) for key, value in large.items()])
+            attrs = dict(sorted(attrs.items()))
         if op.attr_groups:
             attrs[ATTR_GROUPS] = RawAttr("attr_groups", op.attr_groups)
         inputs = _port_names(attrs, "input")
         outputs = _port_names(attrs, "output")
-        input_descs: list[TensorDesc | None] = [reader.desc(data) for data in op.input_desc]
-        output_descs = [reader.desc(data) for data in op.output_desc]
+        input_descs: list[TensorDesc | None] = [*map(reader.desc, op.input_desc)]
+        output_descs = [*map(reader.desc, op.output_desc)]
         texts = op.input
         if op.type in DATA_TYPES and list(texts) in ([""], []) and _repeats(input_descs, output_descs):
             input_descs = []
         else:
             slots = sum(1 for text in texts if not text.endswith(":-1"))
             input_descs += [None] * (slots - len(input_descs))
+        type_name = op.type
         return OpDesc(
             op.name,
-            op.type,
+            self.words.setdefault(type_name, type_name),
             attrs=attrs,
             input_descs=input_descs,
             output_descs=output_descs,
@@ -173,7 +260,7 @@ class _Decoder:
                     producer.users[index][Use(node, slot)] = None
                 else:
                     has = f"which has {len(producer.output_descs)} outputs"
-                    self.fail(node, f"input {slot} of {node.name!r} is output {index} of {name!r}, {has}")
+                    self.fail(node, f"input {slot} of {node.name!r} is output {number} of {name!r}, {has}")
             elif text:
                 self.fail(node, f"input {slot} of {node.name!r} is {text!r}, but no node of that name exists")
             slot += 1
@@ -183,7 +270,7 @@ class _Decoder:
 
     def link_control(self, node: OpDesc, before: OpDesc | None, name: str) -> None:
         if before is None:
-            self.fail(node, f"{node.name!r} is ordered behind {name!r}, which does not exist")
+            self.fail(node, f"{node.name!r} is ordered behind {name!r} (output -1), which does not exist")
             return
         node.control_in[before] = None
         before.control_out[node] = None
@@ -196,38 +283,38 @@ class _Decoder:
         self.warn(node, f"input {text!r} of {node.name!r} has no output number; read as 0, as GE does")
         return 0
 
-    def check_subgraphs(self, model: ModelRecord) -> None:
+    def check_subgraphs(self, model: ModelRecord, places: list[tuple[int, int]]) -> None:
         """Every named subgraph exists, and none contains itself. GE's loader would never end."""
         by_name: dict[str, GraphRecord] = {}
-        for graph in model.graphs:
-            if by_name.setdefault(graph.name, graph) is not graph:
-                self.reader.problem(
-                    "G3011", "bad-graph", f"two graphs are named {graph.name!r}; the first is used", "warning"
-                )
         below: dict[str, list[str]] = {}
+        offsets: dict[str, int] = {}
+        self.reader.where = "MODEL_DEF"
+        for graph, (begin, _) in zip(model.graphs, places):
+            self.reader.offset = self.source.base + begin
+            if by_name.setdefault(graph.name, graph) is graph:
+                offsets[graph.name] = self.reader.offset
+            else:
+                message = f"two of {len(places)} graphs are named {graph.name!r}; the first is used"
+                self.reader.problem("bad-graph", message, "warning")
         for graph in by_name.values():
+            self.reader.offset = offsets[graph.name]
             named = [name for node in graph.nodes for name in node.subgraphs]
             for name in named:
                 if name not in by_name:
-                    self.reader.problem("G3011", "bad-graph", f"graph {graph.name!r} names a missing subgraph {name!r}")
+                    message = f"graph {graph.name!r} names a missing subgraph {name!r}; there are {len(places)} graphs"
+                    self.reader.problem("bad-graph", message)
             below[graph.name] = [name for name in named if name in by_name]
         cycle = _first_cycle(below)
         if cycle:
-            self.reader.problem("G3011", "bad-graph", "subgraphs contain each other: " + " -> ".join(cycle))
+            self.reader.offset = offsets[cycle[0]]
+            message = f"{len(cycle) - 1} subgraphs contain each other: {' -> '.join(cycle)}"
+            self.reader.problem("bad-graph", message)
 
     def fail(self, node: OpDesc, message: str) -> None:
-        self.reader.problem("G3011", "bad-graph", message, node=node.name)
+        self.reader.problem("bad-graph", message, node=node.name)
 
     def warn(self, node: OpDesc, message: str) -> None:
-        self.reader.problem("G3011", "bad-graph", message, "warning", node=node.name)
-
-
-def _plain_attrs(reader: AttrReader, message: Message) -> dict[str, Any]:
-    """Attributes of a graph or model, whose names are never compressed."""
-    attrs = {key: reader.value(value) for key, value in sorted(message.attr.items())}
-    if message.attr_groups:
-        attrs[ATTR_GROUPS] = RawAttr("attr_groups", message.attr_groups)
-    return attrs
+        self.reader.problem("bad-graph", message, "warning", node=node.name)
 
 
 def _rounds(own: AttrNames | None, root: AttrNames | None) -> tuple[AttrNames, ...]:

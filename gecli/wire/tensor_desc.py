@@ -6,11 +6,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from google.protobuf.message import DecodeError
+
 from gecli.ir.dtype import DataType
 from gecli.ir.format import Format
 from gecli.ir.tensor_desc import NO_ATTRS, Range, TensorDesc
 
 Message = Any  # a protobuf message: the classes are made at run time from the descriptors
+
+MAX_DIMS = 1024  # the product of a million dims would take hours; GE's interface has room for 128
 
 # Fields beyond the IR's: a value that differs from the default is kept as an attribute of this name (GE accepts both
 # spellings and lets the attribute win) and goes back into the field when written.
@@ -109,8 +113,10 @@ def desc_of(message: Message, attr_of: Callable[[str, Message], tuple[str, Any]]
     """Read a TensorDescriptor; `attr_of` decodes one attribute (name and value).
 
     Unknown layouts and data types read as FORMAT_RESERVED and UNDEFINED, as in GE. An origin form equal to the
-    stored one reads as None.
+    stored one reads as None. Raises DecodeError for more dims than any tensor has.
     """
+    if len(message.shape.dim) > MAX_DIMS:
+        raise DecodeError(f"a tensor of {len(message.shape.dim)} dims, at most {MAX_DIMS} are read")
     attrs: dict[str, Any] = dict([attr_of(key, message.attr[key]) for key in sorted(message.attr)])
     for name in EXTENSION_FIELDS:
         value = getattr(message, name)

@@ -7,8 +7,9 @@ protobuf, so that memory holds the graph and never the weights.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from gecli.records import dataclass
 from gecli.wire.byte_source import ByteSource
 from gecli.wire.writer import integer_field, varint
 
@@ -26,6 +27,10 @@ class WireError(ValueError):
         self.offset = offset
 
 
+class TooDeep(WireError):
+    """Messages in messages, beyond what is read."""
+
+
 @dataclass(eq=False, slots=True)
 class Shape:
     """What the walker must know of a message type: fields that may be large, fields that may contain such fields.
@@ -37,21 +42,22 @@ class Shape:
     children: dict[int, Shape] = field(default_factory=dict)
 
 
-def strip_large_fields(source: ByteSource, shape: Shape) -> bytes:
+def strip_large_fields(source: ByteSource, shape: Shape, limit_bytes: int | None = None) -> bytes:
     """The message of `source` with its large fields replaced. Offsets count from the start of the file.
 
-    Raises WireError when the bytes are not a message.
+    Raises WireError when the bytes are not a message, or when more than `limit_bytes` are left of it.
     """
     pieces: list[bytes] = []
-    walk = _Walk(source)
+    walk = _Walk(source, source.size if limit_bytes is None else limit_bytes)
     if walk.message(0, source.size, shape, pieces, 0) is None:
-        return source.read(0, source.size)
+        return walk.read(0, source.size)
     return b"".join(pieces)
 
 
 class _Walk:
-    def __init__(self, source: ByteSource) -> None:
+    def __init__(self, source: ByteSource, limit_bytes: int) -> None:
         self.source = source
+        self.limit_bytes = self.room = limit_bytes
         self.window = b""
         self.start = 0
 
@@ -66,7 +72,7 @@ class _Walk:
     def message(self, begin: int, end: int, shape: Shape, pieces: list[bytes], depth: int) -> int | None:
         """Walk one message; appends its new bytes and returns their count, None when nothing was replaced."""
         if depth > MAX_DEPTH:
-            raise WireError(f"messages are nested deeper than {MAX_DEPTH}", begin)
+            raise TooDeep(f"messages are nested deeper than {MAX_DEPTH}", begin)
         total = 0
         copied = position = begin
         window, start = self.load(begin)
@@ -79,19 +85,19 @@ class _Walk:
                 tag = window[at]
                 at += 1
                 if tag >= 0x80:
-                    tag, at = _varint(window, at - 1)
+                    tag, at = read_varint(window, at - 1)
                 if tag < 8:
                     raise WireError("a field has the number 0", position)
                 kind = tag & 7
                 if kind != LENGTH_DELIMITED:
-                    position = _skip(window, at, start, kind)
+                    position = skip_scalar(window, at, start, kind)
                     if position > end:
                         raise WireError("a field ends outside its message", position)
                     continue
                 length = window[at]
                 at += 1
                 if length >= 0x80:
-                    length, at = _varint(window, at - 1)
+                    length, at = read_varint(window, at - 1)
                 body = start + at
                 stop = body + length
                 if stop > end:
@@ -130,14 +136,21 @@ class _Walk:
     def copy(self, begin: int, end: int, pieces: list[bytes]) -> int:
         if begin == end:
             return 0
+        pieces.append(self.read(begin, end))
+        return end - begin
+
+    def read(self, begin: int, end: int) -> bytes:
+        """Bytes that stay in the message."""
+        self.room -= end - begin
+        if self.room < 0:
+            raise WireError(f"more than {self.limit_bytes} bytes that are no tensor data", begin)
         block = self.source.read(begin, end - begin)
         if len(block) != end - begin:
             raise WireError("the file became shorter while it was read", begin + len(block))
-        pieces.append(block)
-        return len(block)
+        return block
 
 
-def _varint(window: bytes, at: int) -> tuple[int, int]:
+def read_varint(window: bytes, at: int) -> tuple[int, int]:
     value = shift = 0
     while True:
         byte = window[at]
@@ -150,9 +163,9 @@ def _varint(window: bytes, at: int) -> tuple[int, int]:
             raise WireError("a varint has more than 10 bytes", 0)
 
 
-def _skip(window: bytes, at: int, start: int, kind: int) -> int:
+def skip_scalar(window: bytes, at: int, start: int, kind: int) -> int:
     if kind == 0:
-        return start + _varint(window, at)[1]
+        return start + read_varint(window, at)[1]
     if kind == 1:
         return start + at + 8
     if kind == 5:
