@@ -51,12 +51,13 @@ def publishing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     target = os.path.realpath(os.fspath(path))
     shown = os.fspath(path)
     if _is_special(target):
-        with _reported(shown), open(target, "wb") as stream:
+        with _reported(shown), os.fdopen(_open_special(target), "wb") as stream:
             yield stream
         return
     with _reported(shown):
-        os.makedirs(os.path.dirname(target), exist_ok=True)
+        made = _make_folders(os.path.dirname(target))
     temporary = temporary_name(target)
+    _remove_left_behind(target)
     _temporaries.add(temporary)
     try:
         with _reported(shown, (target, temporary)):
@@ -64,6 +65,7 @@ def publishing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
                 raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), target)
             flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
             with os.fdopen(os.open(temporary, flags, 0o666), "w+b") as stream:
+                _lock(stream.fileno())
                 yield stream
                 stream.flush()
                 os.fsync(stream.fileno())
@@ -72,6 +74,9 @@ def publishing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         with suppress(OSError):
             os.unlink(temporary)
         _temporaries.discard(temporary)
+        with suppress(OSError):  # unless somebody put something there
+            for folder in made:
+                os.rmdir(folder)
         raise
     _temporaries.discard(temporary)
 
@@ -137,6 +142,73 @@ def temporary_name(target: str) -> str:
     return os.path.join(folder, f".{kept}{tail}")
 
 
+def _make_folders(folder: str) -> list[str]:
+    """Make a directory and those above it; returns the new ones, the deepest first."""
+    if os.path.isdir(folder):
+        return []
+    made = []
+    above = folder
+    while not os.path.lexists(above):
+        made.append(above)
+        above = os.path.dirname(above)
+    os.makedirs(folder, exist_ok=True)
+    return made
+
+
+def _remove_left_behind(target: str) -> None:
+    """Remove the temporary siblings of `target` whose writers were killed.
+
+    A writer holds the lock of its file until it ends, so a file whose process seems dead but that is locked belongs to
+    another machine or container and stays.
+    """
+    folder, name = os.path.split(temporary_name(target))
+    prefix = name[: name.rindex("-") + 1]
+    with suppress(OSError), os.scandir(folder) as entries:
+        found = [entry.name for entry in entries if entry.name.startswith(prefix)]
+        for pid in [int(each) for each in (name[len(prefix) :] for name in found) if each.isascii() and each.isdigit()]:
+            if pid != os.getpid() and not _is_alive(pid):
+                _remove_unlocked(os.path.join(folder, f"{prefix}{pid}"))
+
+
+def _remove_unlocked(path: str) -> None:
+    with suppress(OSError):
+        handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0))
+        try:
+            if stat.S_ISREG(os.fstat(handle).st_mode) and _lock(handle):
+                os.unlink(path)
+        finally:
+            os.close(handle)
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):
+        return pid < 1 << 31
+    return True
+
+
+def _lock(handle: int) -> bool:
+    """Take the exclusive lock of an open file without waiting; False when another process holds it."""
+    try:
+        import fcntl
+
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (ImportError, OSError):  # not on this system, or not of this file system
+        return False
+    return True
+
+
+def _open_special(path: str) -> int:
+    """A device, or a pipe that somebody reads: without a reader ENXIO comes at once instead of waiting for ever."""
+    handle = os.open(path, os.O_WRONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
+    if hasattr(os, "set_blocking"):
+        os.set_blocking(handle, True)
+    return handle
+
+
 def _reflink(source: int, target: int) -> bool:
     try:
         import fcntl
@@ -197,6 +269,11 @@ def output_error(path: str, error: OSError) -> OutputError:
     from gecli.errors import OutputError  # not above: a cache hit publishes without loading the diagnostics
 
     reason = error.strerror or str(error)
+    if error.errno == errno.ENXIO:
+        return OutputError(
+            "G6001", f"cannot write {path}", why="nobody reads this pipe", file=path,
+            do=f"start the reader first: cat {path} &",
+        )  # fmt: skip
     if error.errno in NO_SPACE:
         return OutputError(
             "G6002", f"no space to write {path}", why=reason, file=path, do="free space or choose another directory"

@@ -14,7 +14,7 @@ from gecli.version import __version__
 if TYPE_CHECKING:
     from gecli.errors import Diagnostic
 
-BROKEN_PIPE, INTERNAL, USAGE = 141, 70, 2
+BROKEN_PIPE, INTERNAL, USAGE, OUTPUT = 141, 70, 2, 5
 ATC_FAILURE = 255
 ATC_START = "ATC start working now, please wait for a moment."
 ATC_SUCCESS = "ATC run success, welcome to the next use."
@@ -47,7 +47,7 @@ def _run(argv: list[str]) -> int:
         console.result(ATC_START)
     status = _guarded(found, console, compat)
     log_fault = console.close()
-    if log_fault is not None:
+    if log_fault is not None and status != OUTPUT:  # a full disk is told once
         console.report([log_fault])
         status = status or log_fault.exit_status
     return status

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +24,8 @@ def compile_models(invocation: Invocation) -> int:
     load_networkx_core()
     console = invocation.console
     if options.flag("keep-cmdline"):
+        import shlex
+
         options.command_line = shlex.join(["gecli", *sys.argv[1:]])
     if options.flag("show-config"):
         from gecli.cli.show_config import show_config
@@ -89,7 +90,7 @@ def _print_graphs(graphs: list[Graph], console: Console) -> None:
 
 def _compile(options: Options, models: list[str], console: Console) -> int:
     from gecli.compiler.api import compile_models as run
-    from gecli.errors import GecliError
+    from gecli.errors import GecliError, OutputError
     from gecli.report.compile_report import compile_document, times_wanted
 
     progress = _progress(console)
@@ -97,7 +98,11 @@ def _compile(options: Options, models: list[str], console: Console) -> int:
         report = run(models, options, progress, console.say)
     except GecliError as error:
         document = compile_document(None, error.diagnostics, with_times=times_wanted())
-        _write_report(options, document)
+        try:
+            _write_report(options, document)
+        except OutputError as second:
+            if not isinstance(error, OutputError):  # a full disk is told once
+                console.report(second.diagnostics)
         if console.json:
             console.document(document)
         raise

@@ -89,7 +89,7 @@ class Console:
     def open_log(self, path: str) -> None:
         """Write everything up to verbosity 3 to this file too."""
         try:
-            self._log = open(path, "w", encoding="utf-8")  # noqa: SIM115  # open until close()
+            self._log = open(path, "w", encoding="utf-8", opener=_without_waiting)  # noqa: SIM115  # open until close()
         except OSError as error:
             from gecli.errors import OutputError
 
@@ -158,6 +158,14 @@ class Console:
         except UnicodeEncodeError:
             encoding = stream.encoding or "ascii"
             print(text.encode(encoding, "backslashreplace").decode(encoding), file=stream)
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    """A pipe that nobody reads is an error at once (ENXIO)."""
+    handle = os.open(path, flags | getattr(os, "O_NONBLOCK", 0), 0o666)
+    if hasattr(os, "set_blocking"):
+        os.set_blocking(handle, True)
+    return handle
 
 
 def _finite(content: Any) -> Any:

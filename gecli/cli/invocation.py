@@ -65,6 +65,9 @@ class Invocation:
             from gecli.options.written_files import check_written_files
 
             check_written_files(names, self.models(options) if compiling else self.operands, options)
+        from gecli.cli.output_places import check_places, places_of
+
+        check_places(places_of(self.subcommand, options, self.models(options) if compiling else ()))
 
     def _needs_no_model(self) -> bool:
         return any(key in self.typed for key in ("show-config", "print-pipeline", "print-schema", "om", "singleop"))

@@ -6,7 +6,7 @@ import json
 import os
 from typing import TYPE_CHECKING, Any
 
-from gecli.artifacts.publish import publish_bytes
+from gecli.artifacts.publish import publish_bytes, publishing
 
 if TYPE_CHECKING:
     from gecli.compiler.result import ModelResult
@@ -30,10 +30,11 @@ def emit_graph(graph: Graph, om_path: str, kinds: list[str]) -> list[str]:
             continue
         path = extra_path(om_path, kind)
         if kind == "json":
-            from gecli.loading import save_graph
+            from gecli.loading.json_writer import document_of, document_text
 
-            os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
-            save_graph(graph, path)
+            with publishing(path) as stream:
+                for part in document_text(document_of(graph, os.path.dirname(os.path.abspath(path)))):
+                    stream.write(part.encode("utf-8"))
         else:
             from gecli.ir.text import text
 

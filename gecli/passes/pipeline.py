@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import field
 from pathlib import Path
 from time import perf_counter_ns
 from typing import Protocol
 
-from gecli.errors import CompileError
+from gecli.errors import CompileError, OutputError
 from gecli.ir.graph import Graph
 from gecli.ir.verify import verify
 from gecli.passes.base import CompileSettings, Pass, PassContext, Stage
@@ -86,9 +87,20 @@ class Dump:
 
         if self.stages and step.stage.value not in self.stages and step.name not in self.stages:
             return
-        self.directory.mkdir(parents=True, exist_ok=True)
-        name = f"ge_readable_{self._number:08d}_graph_{ctx.graph_id}_{step.name}.txt"
-        (self.directory / name).write_text(text(graph), encoding="utf-8")
+        path = self.directory / f"ge_readable_{self._number:08d}_graph_{ctx.graph_id}_{step.name}.txt"
+        is_new = not self.directory.exists()
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            path.write_text(text(graph), encoding="utf-8")
+        except OSError as error:
+            with suppress(OSError):
+                path.unlink(missing_ok=True)
+                if is_new:
+                    self.directory.rmdir()
+            raise OutputError(
+                "G6001", f"the dump {path} cannot be written", why=error.strerror or str(error), file=str(path),
+                option="--dump-graph", do="name another directory with --dump-graph, or leave it out",
+            ) from error  # fmt: skip
         self._number += 1
 
 

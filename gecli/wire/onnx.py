@@ -13,12 +13,13 @@ from gecli.ir.weight import FileSlice, Fill, Inline, Source, Weight
 from gecli.pb import onnx_pb2 as onnx
 from gecli.wire.byte_source import FileSource
 from gecli.wire.decode_errors import DECODE_ERRORS
-from gecli.wire.walker import Shape, WireError, strip_large_fields
+from gecli.wire.walker import Shape, TooDeep, WireError, strip_large_fields
 
 Message = Any
 
 EXTERNAL = 1  # TensorProto.DataLocation
 MAX_ELEMENTS = 1 << 48
+FLATTEN = "flatten the nested graphs"
 
 # Large fields: raw_data, and the typed fields whose packed form is the plain little-endian array.
 TENSOR = Shape(large={9: (15001, 15002), 4: (15003, 15004), 10: (15005, 15006)})
@@ -46,10 +47,12 @@ def parse_onnx_file(path: str | os.PathLike[str]) -> Message:
         with FileSource(name) as source:
             return onnx.ModelProto.FromString(strip_large_fields(source, MODEL))
     except WireError as error:
+        if isinstance(error, TooDeep):
+            raise _unreadable(name, str(error), offset=error.offset, do=FLATTEN) from error
         ends_early = "ends" in str(error) or "shorter" in str(error)
         raise _unreadable(name, str(error), "G1002" if ends_early else "E13005", error.offset) from error
     except DECODE_ERRORS as error:
-        raise _unreadable(name, str(error)) from error
+        raise _undecodable(name, error) from error
     except OSError as error:
         raise InputError(
             "E13001",
@@ -65,7 +68,7 @@ def parse_onnx(data: bytes, *, name: str = "<stdin>") -> Message:
     try:
         return onnx.ModelProto.FromString(data)
     except DECODE_ERRORS as error:
-        raise _unreadable(name, str(error)) from error
+        raise _undecodable(name, error) from error
 
 
 def tensor_weight(
@@ -294,7 +297,15 @@ def _warn(problems: list[Diagnostic] | None, where: str, message: str) -> None:
         problems.append(Diagnostic("G1004", f"{where}: {message}", where=where, severity="warning"))
 
 
-def _unreadable(name: str, why: str, code: str = "E13005", offset: int | None = None) -> InputError:
+def _undecodable(name: str, error: Exception) -> InputError:
+    """For what protobuf raises, whose limit of depth has no class of its own."""
+    if isinstance(error, RecursionError) or "MaxDepth" in str(error):
+        return _unreadable(name, "messages lie in each other deeper than protobuf reads", do=FLATTEN)
+    return _unreadable(name, str(error))
+
+
+def _unreadable(
+    name: str, why: str, code: str = "E13005", offset: int | None = None, do: str = "check that the file is complete"
+) -> InputError:
     what = "ends too early" if code == "G1002" else "is not a readable ONNX model"
-    cure = "flatten the nested graphs" if "nested" in why else "check that the file is complete"
-    return InputError(code, f"{name} {what}", why=why, file=name, offset=offset, do=cure)
+    return InputError(code, f"{name} {what}", why=why, file=name, offset=offset, do=do)

@@ -1,0 +1,159 @@
+"""Whether the files and directories that a command will write can be written, asked before its work begins."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from gecli.errors import Diagnostic, OutputError
+from gecli.options.values import Options
+
+FILES = {
+    "compile": ("report", "depfile", "session-out", "check_report", "json-file"),
+    "run": ("save-vars", "save-inputs", "export-times", "profile-out"),
+    "inspect-om": ("output", "data-file"),
+}
+DIRECTORIES = {"run": ("dump-dir",), "inspect-om": ("to",)}
+
+
+class Place(NamedTuple):
+    """What one option writes: a new file, files in a directory, or into a file as it is."""
+
+    option: str
+    path: str
+    is_directory: bool = False
+    in_place: bool = False
+
+
+def places_of(subcommand: str, options: Options, models: Sequence[str]) -> Iterator[Place]:
+    """Everything that the options of a command name for writing. Raises InvalidOption as `jobs_of` does."""
+    for name in FILES.get(subcommand, ()):
+        if (path := options.text(name)) and path != "-":
+            yield Place(_flag(name), path)
+    for name in DIRECTORIES.get(subcommand, ()):
+        if path := options.text(name):
+            yield Place(_flag(name), path, is_directory=True)
+    if path := options.text("log-file"):
+        yield Place("--log-file", path, in_place=True)
+    if subcommand == "compile":
+        yield from _compiled(options, models)
+    elif subcommand == "run":
+        yield from _computed(options)
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def _compiled(options: Options, models: Sequence[str]) -> Iterator[Place]:
+    if dump := options.text("dump-graph"):
+        folder = dump.partition(":")[0] or options.text("ge.debugDir") or "."
+        yield Place("--dump-graph", folder, is_directory=True)
+    output = options.text("output")
+    if not models or not output or output == "-" or options.flag("check") or options.get("mode") in (1, 3, 6):
+        return
+    from gecli.compiler.extra_outputs import emitted, extra_path
+    from gecli.compiler.job import jobs_of
+
+    for job in jobs_of(models, output):
+        if os.path.isdir(job.om_path):
+            continue  # gecli.compiler.job_checks has a better cure
+        yield from (Place("--output", path) for path in (job.om_path, job.rdcpkt_path))
+        yield from (Place("--emit", extra_path(job.om_path, kind)) for kind in emitted(options))
+
+
+def _computed(options: Options) -> Iterator[Place]:
+    output = options.text("output")
+    if output and output != "-":
+        yield Place("--output", output, is_directory=not output.endswith(".npz"))
+    for item in options.texts("get-var"):
+        if path := item.partition("=")[2]:
+            yield Place("--get-var", path)
+
+
+def check_places(places: Iterable[Place]) -> None:
+    """Raises OutputError (G6001), with one message for all of them, when something cannot be written.
+
+    A full disk shows later only. Directories that are missing are made later, so the nearest one must be writable.
+    """
+    faults = [(place, why) for place in places if (why := why_not(place))]
+    if not faults:
+        return
+    paths = list(dict.fromkeys(place.path for place, _ in faults))
+    if len(paths) == 1:
+        place, why = faults[0]
+        message, file = f"cannot write {place.path}", place.path
+    else:
+        message, file = f"{len(paths)} outputs cannot be written", None
+        why = "; ".join(dict.fromkeys(f"{place.path}: {why}" for place, why in faults))
+    options = dict.fromkeys(place.option for place, _ in faults)
+    do = _cure({why for _, why in faults}, paths[0])
+    where = ", ".join([*options, *paths] if len(paths) == 1 else [f"{p.option} {p.path}" for p, _ in faults])
+    option = next(iter(options))
+    raise OutputError.of([Diagnostic("G6001", message, where=where, why=why, do=do, file=file, option=option)])
+
+
+def why_not(place: Place) -> str:
+    """Why a place cannot be written; "" when it seems it can."""
+    path = place.path
+    if "\0" in path:
+        return "the name holds a NUL character"
+    try:
+        mode = os.stat(path).st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return _above(path)
+    except OSError as error:
+        return "" if error.errno == errno.ELOOP and os.path.islink(path) else error.strerror or str(error)
+    if stat.S_ISDIR(mode):
+        return _folder(path) if place.is_directory else os.strerror(errno.EISDIR)
+    if place.is_directory:
+        return os.strerror(errno.ENOTDIR)
+    if stat.S_ISREG(mode) and not place.in_place:  # replaced by another file, which its directory must take
+        return _above(path)
+    if not os.access(path, os.W_OK):
+        return _refusal(path)
+    return "nobody reads this pipe" if stat.S_ISFIFO(mode) and not _is_read(path) else ""
+
+
+def _above(path: str) -> str:
+    """The nearest directory that exists decides."""
+    folder = os.path.dirname(os.path.realpath(path))
+    while not os.path.lexists(folder):
+        folder = os.path.dirname(folder)
+    if not os.path.isdir(folder):
+        return f"{folder} is a file, not a directory"
+    return _folder(folder)
+
+
+def _folder(path: str) -> str:
+    return "" if os.access(path, os.W_OK | os.X_OK) else _refusal(path)
+
+
+def _refusal(path: str) -> str:
+    try:
+        is_read_only = bool(os.statvfs(path).f_flag & os.ST_RDONLY)
+    except (AttributeError, OSError):
+        is_read_only = False
+    return os.strerror(errno.EROFS if is_read_only else errno.EACCES)
+
+
+_kept: list[int] = []  # a reader would see the end if these were closed before the output comes
+
+
+def _is_read(pipe: str) -> bool:
+    try:
+        _kept.append(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC))
+    except OSError as error:
+        return error.errno != errno.ENXIO
+    return True
+
+
+def _cure(reasons: set[str], path: str) -> str:
+    if reasons == {"nobody reads this pipe"}:
+        return f"start the reader first: cat {path} &"
+    if any(why.endswith("not a directory") for why in reasons):
+        return "name a path below a directory"
+    return "check the path and its permissions"
