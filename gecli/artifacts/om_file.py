@@ -126,10 +126,13 @@ class OmFile:
 
     def tasks(self, index: int = 0) -> TaskList | None:
         """TASK_INFO of one model; None without one. Raises InputError (bad-proto)."""
-        from gecli.wire.task import decode_tasks
+        from gecli.wire.task_decoder import decode_tasks
 
         part = self.models[index].partition(PartitionType.TASK_INFO)
-        return None if part is None else decode_tasks(self.read(part), path=self.path, offset=part.offset_bytes)
+        if part is None:
+            return None
+        with self.source(part) as source:
+            return decode_tasks(source, path=self.path)
 
     def verify_checksum(self) -> Diagnostic | None:
         """What is wrong with the payload digest, if gecli put one there; reads the whole file."""

@@ -6,7 +6,8 @@ import pytest
 
 from gecli.errors import InputError
 from gecli.pb import task_pb2
-from gecli.wire.task import KernelType, Task, TaskList, TaskType, decode_tasks, encode_tasks, enum_name
+from gecli.wire.task import KernelType, Task, TaskList, TaskType, encode_tasks, enum_name
+from gecli.wire.task_decoder import decode_tasks
 
 KERNEL = Task(
     TaskType.KERNEL,

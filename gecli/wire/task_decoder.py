@@ -1,0 +1,125 @@
+"""TASK_INFO bytes -> `TaskList`, task by task (GE: domi.ModelTaskDef)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gecli.pb import task_pb2
+from gecli.wire.byte_source import ByteSource, MemorySource
+from gecli.wire.decode_errors import DECODE_ERRORS, reason
+from gecli.wire.field_scan import FieldScanner
+from gecli.wire.memory_budget import MemoryBudget
+from gecli.wire.om_faults import om_error
+from gecli.wire.task import Task, TaskList
+from gecli.wire.walker import LENGTH_DELIMITED, WireError
+
+TASKS = 10  # of ModelTaskDef
+MEMBERS = (1, 9, 11, 12, 13, 14, 16, 17, 18)
+MAX_FIELD_BYTES = 4 << 20  # the arguments of a kernel have some hundred bytes
+_TASK_COST, _ARGUMENT_COST = 250, 32  # bytes of memory, roughly
+
+Message = Any
+
+
+def decode_tasks(data: bytes | ByteSource, *, path: str | None = None, offset: int = 0) -> TaskList:
+    """The task list in ModelTaskDef bytes. Raises InputError (bad-proto). `offset` is the place of bytes in memory."""
+    source: ByteSource = MemorySource(data, None, offset) if isinstance(data, bytes) else data
+    try:
+        return _decoded(source)
+    except WireError as error:
+        message = f"TASK_INFO of {source.size} bytes: {error}"
+        raise om_error("bad-proto", path, message, source.base + error.offset, where="TASK_INFO") from error
+
+
+def _decoded(source: ByteSource) -> TaskList:
+    scanner = FieldScanner(source)
+    budget = MemoryBudget(source.size)
+    tasks: list[Task] = []
+    plain: list[bytes] = []
+    for span in scanner.spans(0, source.size):
+        is_task = span.number == TASKS and span.kind == LENGTH_DELIMITED
+        if not is_task and span.number not in MEMBERS:
+            continue
+        if span.end - span.begin > MAX_FIELD_BYTES:
+            size = span.end - span.begin
+            raise WireError(f"field {span.number} has {size} bytes, at most {MAX_FIELD_BYTES} are read", span.begin)
+        try:
+            if is_task:
+                task = _task(task_pb2.TaskDef.FromString(scanner.take(span.body, span.end)))
+                budget.spend(_TASK_COST + _ARGUMENT_COST * len(task.args))
+                tasks.append(task)
+            else:
+                budget.spend(_TASK_COST)
+                plain.append(scanner.take(span.begin, span.end))
+        except DECODE_ERRORS as error:
+            raise WireError(f"task {len(tasks)}: {reason(error)}", span.begin) from error
+    try:
+        message = task_pb2.ModelTaskDef.FromString(b"".join(plain))
+    except DECODE_ERRORS as error:
+        raise WireError(reason(error), 0) from error
+    return TaskList(
+        tuple(tasks),
+        message.version,
+        message.memory_size,
+        message.weight_size,
+        message.stream_num,
+        message.event_num,
+        message.base_addr,
+        message.weight_addr,
+        message.batch_num,
+        dict(message.attr),
+    )
+
+
+def _task(message: Message) -> Task:
+    kind, stream, event = message.type, message.stream_id, message.event_id
+    if message.HasField("kernel"):
+        kernel = message.kernel
+        context = kernel.context
+        return Task(
+            kind,
+            stream,
+            context.op_index,
+            context.kernel_type,
+            kernel.stub_func,
+            kernel.so_name,
+            kernel.kernel_name,
+            kernel.block_dim,
+            _addresses(kernel.args),
+            kernel.args_size,
+            context.args_format,
+            event,
+        )
+    if message.HasField("kernel_with_handle"):
+        kernel = message.kernel_with_handle
+        return Task(
+            kind,
+            stream,
+            kernel.context.op_index,
+            kernel.context.kernel_type,
+            kernel_name=kernel.original_kernel_key,
+            block_dim=kernel.block_dim,
+            args=_addresses(kernel.args),
+            args_size=kernel.args_size,
+            args_format=kernel.context.args_format,
+            event_id=event,
+        )
+    if message.HasField("kernel_ex"):
+        kernel = message.kernel_ex
+        return Task(
+            kind, stream, kernel.op_index, args=_addresses(kernel.args), args_size=kernel.args_size, event_id=event
+        )
+    return Task(kind, stream, _owner(message), event_id=event)
+
+
+def _owner(message: Message) -> int | None:
+    for name in ("event_ex", "memcpy_async", "stream_active"):
+        if message.HasField(name):
+            index: int = getattr(message, name).op_index
+            return index
+    return None
+
+
+def _addresses(data: bytes) -> tuple[int, ...]:
+    """Whole 64-bit words; what is left over is no address."""
+    return tuple(memoryview(data[: len(data) // 8 * 8]).cast("Q"))
