@@ -13,12 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gecli.errors import CompileError, RuntimeFault
-from gecli.ir.attributes import CONST_TYPES, DATA_INDEX, DATA_TYPES, PARENT_NODE_INDEX
-from gecli.ir.format import Format
+from gecli.ir.attributes import CONST_TYPES, DATA_TYPES
 from gecli.ir.op_desc import OpDesc, Port
-from gecli.layout.axes import permutation
 from gecli.layout.transforms import convert
 from gecli.ops.evaluate import evaluate_node
+from gecli.runtime.bound_graph import BoundGraph, argument_index, bind_graph, is_true, reordered
 from gecli.runtime.node_fault import node_fault
 from gecli.runtime.operands import is_blocked, to_logical
 from gecli.runtime.program import Watch
@@ -27,6 +26,7 @@ from gecli.wire.model_record import GraphRecord
 Array = NDArray[Any]
 Values = dict[Port, Array]
 MAX_LOOP = 10_000_000
+SHAPE_FAULTS = ("G4001", "G4009")
 
 
 class DynamicExecutor:
@@ -40,12 +40,34 @@ class DynamicExecutor:
         self._graphs = graphs
         self._constants = constants
         self._last_use = {name: _last_uses(graph.nodes) for name, graph in graphs.items()}
+        self._bound: dict[str, BoundGraph | None] = {}  # None: to be run node by node
 
     def run(self, graph: GraphRecord, feeds: Mapping[str, Array], variables: Values) -> list[Array]:
         """The outputs of `graph`; `variables` holds the live arrays of variable ports and is written through."""
         return self._run(graph, feeds, variables)
 
     def _run(self, graph: GraphRecord, feeds: Mapping[str, Array], variables: Values) -> list[Array]:
+        found = self._run_bound(graph, feeds) if self.watch is None else None
+        return self._run_nodes(graph, feeds, variables) if found is None else found
+
+    def _run_bound(self, graph: GraphRecord, feeds: Mapping[str, Array]) -> list[Array] | None:
+        """The outputs of a graph whose shapes are all fixed; None for others."""
+        if graph.name not in self._bound:
+            self._bound[graph.name] = bind_graph(graph, self._graphs, self._constants, self._execute_stateless)
+        bound = self._bound[graph.name]
+        try:
+            return None if bound is None else bound.run(feeds)
+        except RuntimeFault as error:
+            if error.code not in SHAPE_FAULTS:
+                raise
+            self._bound[graph.name] = None  # a branch with another shape than the node says: all is computed again
+            return None
+
+    def _execute_stateless(self, node: OpDesc, inputs: list[Array | None]) -> list[Array]:
+        # Graphs with variables are never bound, and neither are graphs that call one with variables.
+        return self._execute(node, inputs, {})
+
+    def _run_nodes(self, graph: GraphRecord, feeds: Mapping[str, Array], variables: Values) -> list[Array]:
         values: Values = {}
         last_use = self._last_use[graph.name]
         returned: list[Array] = []
@@ -119,7 +141,7 @@ class DynamicExecutor:
         feeds: dict[str, Array] = {}
         for node in graph.nodes:
             if node.type in DATA_TYPES:
-                value = arguments[node.attrs.get(PARENT_NODE_INDEX, node.attrs.get(DATA_INDEX, 0))]
+                value = arguments[argument_index(node)]
                 assert value is not None
                 feeds[node.name] = value
         return self._run(graph, feeds, variables)
@@ -133,26 +155,6 @@ class DynamicExecutor:
         if found is None and port in variables:
             found = to_logical(variables[port], port.desc)
         return self._constants[port] if found is None else found
-
-
-def reordered(node: OpDesc, value: Array | None) -> Array:
-    """The result of a TransData on logical values: the axes in the order of the target's origin format."""
-    assert value is not None
-    source, target = node.input_descs[0], node.output_descs[0]
-    have = target.logical_format if source is None else source.logical_format
-    want = target.logical_format
-    if have.primary == want.primary or Format.ND in (have.primary, want.primary):
-        return value
-    return np.transpose(value, permutation(have, want))
-
-
-def is_true(value: Array) -> bool:
-    """GE's truth of a condition: a scalar by value (floats against their epsilon), a tensor by having elements."""
-    if value.ndim:
-        return value.size > 0
-    if value.dtype.kind == "f":
-        return bool(abs(value) > np.finfo(value.dtype).eps)
-    return bool(value)
 
 
 def _last_uses(nodes: list[OpDesc]) -> dict[int, list[Port]]:

@@ -7,7 +7,6 @@ is `for step in steps: step()`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from gecli.ir.op_desc import OpDesc, Port
 from gecli.layout.transforms import convert
 from gecli.ops.operator import OperatorType
 from gecli.ops.registry import find, operator_of
+from gecli.records import dataclass
 from gecli.runtime.node_fault import KERNEL_ERRORS, node_fault
 from gecli.runtime.operands import Operand, Step, is_blocked, logical_input, logical_output, to_logical
 
@@ -44,11 +44,17 @@ class Program:
 
     instructions: list[Instruction]
     operands: dict[Port, Operand]
+    is_dynamic: bool = False
 
     def __post_init__(self) -> None:
         self._steps = [instruction.step for instruction in self.instructions]
 
     _steps: list[Step] = None  # type: ignore[assignment]  # set in __post_init__; a field because of slots
+
+    def add(self, node: OpDesc, steps: list[Step]) -> None:
+        """Append the steps of a node."""
+        self.instructions += [Instruction(step, node) for step in steps]
+        self._steps += steps
 
     def run(self) -> None:
         """One execution over the bound arrays."""
@@ -72,7 +78,7 @@ class Program:
 
     def _fault(self, node: OpDesc, error: Exception) -> RuntimeFault:
         values = [None if port is None else self._logical_value(port) for port in node.inputs]
-        return node_fault(node, error, values, is_dynamic=False)
+        return node_fault(node, error, values, is_dynamic=self.is_dynamic)
 
     def _logical_value(self, port: Port) -> Array | None:
         operand = self.operands.get(port)
@@ -96,21 +102,21 @@ class Scratch:
 
 def bind_program(nodes: list[OpDesc], operands: dict[Port, Operand]) -> Program:
     """Bind every node, in id order, to the arrays of its operands."""
-    instructions = []
+    program = Program([], operands)
     scratch = Scratch()
     for node in nodes:
         if node.type in SILENT_TYPES or node.ref_variable is not None:
             continue
         try:
-            steps = _bind(node, operands, scratch)
+            program.add(node, bind_node(node, operands, scratch))
         except KERNEL_ERRORS as error:
             arrays = [None if port is None else operands[port].array for port in node.inputs if port in operands]
             raise node_fault(node, error, arrays, is_dynamic=False) from error
-        instructions += [Instruction(step, node) for step in steps]
-    return Program(instructions, operands)
+    return program
 
 
-def _bind(node: OpDesc, operands: dict[Port, Operand], scratch: Scratch) -> list[Step]:
+def bind_node(node: OpDesc, operands: dict[Port, Operand], scratch: Scratch) -> list[Step]:
+    """The steps of one node; none when its result is already where it belongs."""
     kind = find(node.type)
     assert kind is not None, f"{node.type} was checked at load"
     inputs = [None if port is None else operands[port] for port in node.inputs]
@@ -150,15 +156,20 @@ def _bind_conversion(source: Operand, target: Operand) -> list[Step]:
     have = source.desc.logical() if source.is_logical else source.desc
     want = target.desc.logical() if target.is_logical else target.desc
     array, out = source.array, target.array
+    if source.is_constant and not target.in_variable:
+        _hold_logical(target, convert(array, have, target.desc.logical()))
+        return []
     if have.format.primary == want.format.primary or (have.shape == want.shape and _plain(have, want)):
         if _same_memory(array, out):
             return []
         flat = array.reshape(out.shape)
         return [lambda: np.copyto(out, flat)]
-    if source.is_constant:
-        fixed = convert(array, have, want)
-        return [lambda: np.copyto(out, fixed)]
     return [lambda: np.copyto(out, convert(array, have, want))]
+
+
+def _hold_logical(target: Operand, value: Array) -> None:
+    """Make an operand the constant `value` in logical form, wherever it was planned to lie."""
+    target.array, target.is_logical, target.is_constant = value, True, True
 
 
 def _plain(have: Any, want: Any) -> bool:
