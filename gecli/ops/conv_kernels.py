@@ -41,7 +41,9 @@ def filter_layout(desc: TensorDesc | None, data_format: str) -> str:
 
 
 def to_oihw(w: Array, layout: str) -> Array:
-    """A view [Cout, Cin, kernel...] of a filter."""
+    """A view [Cout, Cin, kernel...] of a filter. Raises ValueError for a layout that no filter has."""
+    if layout not in _TO_OIHW:
+        raise ValueError(f"a filter has no layout {layout!r}")
     return w.transpose(_TO_OIHW[layout])
 
 

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gecli.errors import CompileError, Diagnostic, GecliError, RuntimeFault
+from gecli.errors import CompileError, Diagnostic, GecliError, InputError, RuntimeFault
 from gecli.ir.op_desc import OpDesc, Port
+from gecli.layout.transfer_error import TransferError
 from gecli.ops.registry import find, operator_of
 from gecli.records import dataclass
 from gecli.runtime.dynamic import DynamicExecutor
@@ -80,8 +81,11 @@ class LoadedModel:
         """
         arrays = [check_input(tensor, feeds) for tensor in self.inputs]
         self._prepare_variables()
-        with np.errstate(all="ignore"):
-            outputs, times = self._run_static(arrays, watch) if self.program else self._run_dynamic(arrays, watch)
+        try:
+            with np.errstate(all="ignore"):
+                outputs, times = self._run_static(arrays, watch) if self.program else self._run_dynamic(arrays, watch)
+        except TransferError as error:
+            raise no_transfer(error, self.path) from error
         for variable in self.variables:
             if variable.writer:
                 self.store.mark_written(variable.name, f"node {variable.writer}")
@@ -181,6 +185,20 @@ def _logical_copy(operand: Operand) -> Array:
     if operand.is_logical or not is_blocked(operand.desc):
         return operand.array.copy()
     return to_logical(operand.array, operand.desc)
+
+
+def no_transfer(error: TransferError, path: str) -> InputError:
+    """The error for descriptors of a file between which nothing can be converted."""
+    first = error.first
+    return InputError(
+        "G4011",
+        f"{path}: a tensor cannot be brought into the form that the model asks for",
+        where=first.where,
+        why=f"{first.message}: {first.why}" if first.why else first.message,
+        do="compile the model again; the file does not agree with itself",
+        kind="RT_TRANS_UNSUPPORTED",
+        file=path,
+    )
 
 
 def require_supported(nodes: list[OpDesc], path: str) -> None:

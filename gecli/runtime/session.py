@@ -17,21 +17,21 @@ from gecli.errors import CompileError, Diagnostic, InputError
 from gecli.ir.attributes import CONST_TYPES, INIT_VALUE, REF_VAR_SRC_VAR_NAME, VALUE
 from gecli.ir.op_desc import OpDesc, Port
 from gecli.ir.weight import FileSlice, Weight
+from gecli.layout.transfer_error import TransferError
 from gecli.ops.registry import operator_of
 from gecli.runtime.dynamic import MAX_LOOP, DynamicExecutor
 from gecli.runtime.interface import model_inputs, model_outputs
 from gecli.runtime.memory import POISON, Arena, MappedWeights
-from gecli.runtime.model import BoundVariable, LoadedModel, require_supported, unsupported
+from gecli.runtime.model import BoundVariable, LoadedModel, no_transfer, require_supported, unsupported
 from gecli.runtime.operands import Operand, to_logical, unblocked
 from gecli.runtime.program import bind_program
+from gecli.runtime.record_checks import MEMORY_SIZE, VARIABLE_BASE, require_loadable
 from gecli.runtime.variable_store import VariableStore
 from gecli.variables.trans_road import TransRoad
 from gecli.variables.var_match import VarDescCache
 from gecli.wire.model_record import GraphRecord
 
 Array = NDArray[Any]
-MEMORY_SIZE = "memory_size"
-VARIABLE_BASE = "task_gen_variable_addr"
 DEFAULT_VARIABLE_BASE = 137438953472  # 128 GiB: GE's kVarMemoryLogicBase
 
 
@@ -69,6 +69,10 @@ class Session:
             raise InputError.of([damage])
         record = om.model()
         record.require_sound()
+        if not record.graphs:
+            raise InputError(
+                "G3011", f"{name}: MODEL_DEF has no graph", kind="bad-graph", file=name, do="compile the model again"
+            )
         self.warnings += [*om.warnings, *(p for p in record.problems if p.severity == "warning")]
         packet = self._packet(name, rdcpkt, record.root)
         loader = _Loader(om, record.root, {graph.name: graph for graph in record.graphs}, packet, self.store, name)
@@ -131,6 +135,7 @@ class _Loader:
 
     def load(self, attrs: dict[str, Any], init: str) -> LoadedModel:
         require_supported(self.every_node, self.path)
+        require_loadable(self.graphs.values(), attrs, self.path, is_static=not self._is_dynamic())
         try:
             return self._load(attrs, init)
         except CompileError as error:
@@ -138,6 +143,8 @@ class _Loader:
                 raise
             # Attributes of an operator of another compiler: named together with all that cannot be executed.
             raise unsupported(self.every_node, self.path) from error
+        except TransferError as error:
+            raise no_transfer(error, self.path) from error
 
     def _load(self, attrs: dict[str, Any], init: str) -> LoadedModel:
         self._register_variables()

@@ -1,0 +1,125 @@
+"""Models that fuzzing found to stop a run with a traceback: each is refused in words."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gecli.artifacts.inout_info import InOutInfo
+from gecli.artifacts.om_writer import om_image
+from gecli.cli.app import run
+from gecli.ir.attributes import RawAttr
+from gecli.ir.dtype import DataType
+from gecli.ir.format import Format
+from gecli.ir.op_desc import OpDesc, Port, Use
+from gecli.ir.placement import Placement
+from gecli.ir.tensor_desc import TensorDesc
+from gecli.ir.weight import Inline, Weight
+from gecli.planning.weight_layout import lay_out_weights
+from gecli.wire.model_record import GraphRecord, ModelRecord
+from gecli.wire.task import Task, TaskList, TaskType
+
+F32 = TensorDesc(DataType.FLOAT, (3,))
+Lie = Callable[[ModelRecord, dict[str, OpDesc]], None]
+
+
+def model() -> tuple[ModelRecord, dict[str, OpDesc]]:
+    """x + w -> NetOutput."""
+    x = OpDesc("x", "Data", attrs={"index": 0}, output_descs=[F32])
+    w = OpDesc("w", "Const", attrs={"value": Weight(F32, Inline(bytes(12)))}, output_descs=[F32])
+    add = OpDesc("add", "Add", input_descs=[F32, F32], output_descs=[F32], input_names=("x1", "x2"))
+    out = OpDesc("Node_Output", "NetOutput", input_descs=[F32])
+    for node, slot, producer in ((add, 0, x), (add, 1, w), (out, 0, add)):
+        node.inputs[slot] = Port(producer, 0)
+        producer.users[0][Use(node, slot)] = None
+    nodes = [x, w, add, out]
+    places = {node: Placement(k, 0, (0,) * len(node.inputs), (512 * k,)) for k, node in enumerate(nodes)}
+    graph = GraphRecord("m_0", nodes, {}, places, ("x:0",))
+    return ModelRecord("m", [graph], {"memory_size": 4096}), {node.name: node for node in nodes}
+
+
+def written(path: Path, record: ModelRecord) -> None:
+    tasks = TaskList((Task(TaskType.END_GRAPH),), "gecli-sim-1")
+    with path.open("wb") as stream:
+        om_image(record, tasks, lay_out_weights([]), {}, inout=InOutInfo()).write(stream)
+
+
+def set_attr(name: str, value: Any) -> Lie:
+    return lambda record, nodes: record.attrs.__setitem__(name, value)
+
+
+def set_node_attr(node: str, name: str, value: Any) -> Lie:
+    return lambda record, nodes: nodes[node].attrs.__setitem__(name, value)
+
+
+def set_output(node: str, desc: TensorDesc) -> Lie:
+    return lambda record, nodes: nodes[node].output_descs.__setitem__(0, desc)
+
+
+def no_graph(record: ModelRecord, nodes: dict[str, OpDesc]) -> None:
+    record.graphs.clear()
+
+
+def no_output(record: ModelRecord, nodes: dict[str, OpDesc]) -> None:
+    nodes["w"].output_descs.clear()
+    nodes["add"].inputs[1] = None
+
+
+NOTHING = RawAttr("none", b"")
+LIES: dict[str, tuple[Lie, str]] = {
+    "no graph": (no_graph, "MODEL_DEF has no graph"),
+    "a memory size without a value": (set_attr("memory_size", NOTHING), "memory_size is no size"),
+    "a negative memory size": (set_attr("memory_size", -5), "memory_size is no size"),
+    "a memory size beyond all memory": (set_attr("memory_size", 2**63 - 1), "memory_size is no size"),
+    "a variable base that is a text": (set_attr("task_gen_variable_addr", "x"), "task_gen_variable_addr is no size"),
+    "output names that are a number": (set_attr("attr_model_out_nodes_name", 7), "is no list of names"),
+    "output names without a value": (set_attr("attr_model_out_nodes_name", NOTHING), "is no list of names"),
+    "an index that is a text": (set_node_attr("x", "index", "first"), "index that is no number"),
+    "a constant whose value is a number": (set_node_attr("w", "value", 3), "value that is no tensor"),
+    "a constant whose value is a list": (set_node_attr("w", "value", (1, 2)), "value that is no tensor"),
+    "a constant that is too short": (
+        set_node_attr("w", "value", Weight(F32, Inline(bytes(8)))), "does not fit its description"),
+    "a constant of an unknown shape": (
+        set_node_attr("w", "value", Weight(TensorDesc(DataType.FLOAT, (-1,)), Inline(bytes(12)))),
+        "does not fit its description"),
+    "a constant without output": (no_output, "has no output"),
+    "an output of no type": (set_output("add", TensorDesc(DataType.UNDEFINED, (3,))), "no type that can be computed"),
+    "an output of 2 ** 93 elements": (
+        set_output("add", TensorDesc(DataType.FLOAT, (2**31, 2**31, 2**31))), "larger than any memory"),
+    "an output of none, and 2 ** 62 times that": (
+        set_output("add", TensorDesc(DataType.FLOAT, (0, 2**62))), "larger than any memory"),
+}  # fmt: skip
+
+
+def test_a_constant_that_cannot_be_converted_is_the_file_s_fault(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record, nodes = model()
+    blocked = TensorDesc(DataType.FLOAT, (1, 16, 16, 8), Format.FRACTAL_Z, origin_shape=(1, 1, 1, 128))
+    nodes["w"].attrs["value"] = Weight(blocked, Inline(bytes(8192)))
+    nodes["w"].output_descs[0] = blocked
+    path = tmp_path / "m.om"
+    written(path, record)
+    assert run(["run", str(path)]) == 3
+    shown = capsys.readouterr().err
+    assert "error[G4011]" in shown and "no transfer leads" in shown
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_a_model_that_lies_is_refused(lie: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    record, nodes = model()
+    path = tmp_path / "m.om"
+    written(path, record)
+    assert run(["run", str(path), "--json", "--quiet"]) == 0
+    assert json.loads(capsys.readouterr().out)["models"][0]["name"] == "m"
+    change, words = LIES[lie]
+    change(record, nodes)
+    written(path, record)
+    assert run(["run", str(path)]) == 3
+    shown = capsys.readouterr().err
+    assert "error[G3011]" in shown and words in shown and "Traceback" not in shown
+    assert run(["inspect-om", str(path), "--nodes"]) == 0
