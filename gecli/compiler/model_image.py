@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import Any
 
 from gecli.artifacts.om_writer import OmImage, om_image
@@ -16,7 +17,8 @@ from gecli.ir.attributes import (
     VALUE,
 )
 from gecli.ir.graph import Graph
-from gecli.ir.op_desc import OpDesc, Port
+from gecli.ir.op_desc import OpDesc
+from gecli.ir.placement import Placement
 from gecli.ops.registry import find
 from gecli.planning.model_plan import ModelPlan
 from gecli.records import dataclass
@@ -79,17 +81,22 @@ def _record(graph: Graph, plan: ModelPlan, name: str) -> GraphRecord:
 
 
 def _port_names(node: OpDesc) -> tuple[Sequence[str], Sequence[str]]:
-    kind = find(node.type)
+    return _names_of_type(node.type, len(node.input_descs), len(node.output_descs))
+
+
+@lru_cache(1024)
+def _names_of_type(type: str, inputs: int, outputs: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    kind = find(type)
     if kind is None:
         return (), ()
-    inputs = tuple(kind.input_name(slot) for slot in range(len(node.input_descs)))
-    outputs = tuple(kind.output_name(index) for index in range(len(node.output_descs)))
-    return inputs, outputs
+    return tuple(map(kind.input_name, range(inputs))), tuple(map(kind.output_name, range(outputs)))
 
 
 def _keep_written_attributes(nodes: Sequence[OpDesc]) -> None:
     """Drop what passes noted on nodes for themselves: an OM holds what operators declare, and little else."""
     for node in nodes:
+        if not node.attrs:
+            continue
         kind = find(node.type)
         if kind is not None and any(name not in kind.attributes and name not in WRITTEN_ATTRS for name in node.attrs):
             node.attrs = {
@@ -101,32 +108,36 @@ def _mark_variable_operands(nodes: Sequence[OpDesc], plan: ModelPlan, base: int)
     """INPUT_IS_VAR and OUTPUT_IS_VAR on the nodes that touch variable memory."""
     for node in nodes:
         placement = plan.placements[node]
-        if any(offset >= base for offset in placement.output_offsets):
+        if max(placement.output_offsets, default=0) >= base:
             node.attrs[OUTPUT_IS_VAR] = tuple(offset >= base for offset in placement.output_offsets)
-        if any(offset >= base for offset in placement.input_offsets):
+        if max(placement.input_offsets, default=0) >= base:
             found = iter(placement.input_offsets)
             node.attrs[INPUT_IS_VAR] = tuple(port is not None and next(found) >= base for port in node.inputs)
 
 
 def _tasks(plan: ModelPlan) -> TaskList:
     weight_base = FEATURE_BASE + plan.memory_bytes
-    tasks = [
-        Task(
-            TaskType.KERNEL,
-            plan.placements[node].stream_id,
-            plan.placements[node].id,
-            KernelType.HOST_CPU,
-            node.name,
-            SO_NAME,
-            node.type,
-            1,
-            args := tuple(_addresses(node, plan, weight_base)),
-            8 * len(args),
-            _args_format(node, plan),
+    tasks = []
+    for node in plan.order:
+        if node.type in NO_TASK_TYPES or (node.attrs and node.attrs.get("_no_task")):
+            continue
+        placement = plan.placements[node]
+        args = () if plan.is_dynamic else _addresses(node, placement, weight_base)
+        tasks.append(
+            Task(
+                TaskType.KERNEL,
+                placement.stream_id,
+                placement.id,
+                KernelType.HOST_CPU,
+                node.name,
+                SO_NAME,
+                node.type,
+                1,
+                args,
+                8 * len(args),
+                "" if plan.is_dynamic else _args_format(node),
+            )
         )
-        for node in plan.order
-        if node.type not in NO_TASK_TYPES and not node.attrs.get("_no_task")
-    ]
     tasks.append(Task(TaskType.END_GRAPH))
     return TaskList(
         tuple(tasks),
@@ -137,28 +148,30 @@ def _tasks(plan: ModelPlan) -> TaskList:
     )
 
 
-def _args_format(node: OpDesc, plan: ModelPlan) -> str:
-    if plan.is_dynamic:
-        return ""
-    inputs = "".join(f"{{i_instance{slot}*}}" for slot, port in enumerate(node.inputs) if port is not None)
-    return inputs + "".join(f"{{o_instance{index}*}}" for index in range(len(node.output_descs)))
+def _args_format(node: OpDesc) -> str:
+    slots = tuple([slot for slot, port in enumerate(node.inputs) if port is not None])
+    return _format_of_args(slots, len(node.output_descs))
 
 
-def _addresses(node: OpDesc, plan: ModelPlan, weight_base: int) -> Iterator[int]:
-    """Logical addresses of a node's operands: inputs in order, then outputs; none in a dynamic model."""
-    if plan.is_dynamic:
-        return
-    placement = plan.placements[node]
-    for port, offset in zip((port for port in node.inputs if port is not None), placement.input_offsets):
-        yield _address(port, offset, weight_base)
-    for index, offset in enumerate(placement.output_offsets):
-        yield _address(Port(node, index), offset, weight_base)
+@lru_cache(1024)
+def _format_of_args(slots: tuple[int, ...], outputs: int) -> str:
+    inputs = "".join([f"{{i_instance{slot}*}}" for slot in slots])
+    return inputs + "".join([f"{{o_instance{index}*}}" for index in range(outputs)])
 
 
-def _address(port: Port, offset: int, weight_base: int) -> int:
-    if offset >= HOST_SVM_BASE:
-        return offset
-    return (weight_base if port.node.type == "Const" else FEATURE_BASE) + offset
+def _addresses(node: OpDesc, placement: Placement, weight_base: int) -> tuple[int, ...]:
+    """Logical addresses of a node's operands in a static model: inputs in order, then outputs."""
+    args = []
+    offsets = iter(placement.input_offsets)
+    for port in node.inputs:
+        if port is not None:
+            offset = next(offsets)
+            if offset < HOST_SVM_BASE:
+                offset += weight_base if port[0].type == "Const" else FEATURE_BASE
+            args.append(offset)
+    base = weight_base if node.type == "Const" else FEATURE_BASE
+    args += [offset if offset >= HOST_SVM_BASE else base + offset for offset in placement.output_offsets]
+    return tuple(args)
 
 
 def _model_attrs(

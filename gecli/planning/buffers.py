@@ -43,23 +43,32 @@ def collect_buffers(order: list[OpDesc], graph: Graph, elsewhere: Collection[Por
     512. Every shape must be static.
     """
     step = {node: position for position, node in enumerate(order)}
+    views: dict[str, bool] = {}  # by type
     owner: dict[Port, Port] = {}
     members: dict[Port, list[Port]] = {}
     for node in order:
-        if node.type in _NO_FEATURE_MEMORY:
+        type = node.type
+        if type in _NO_FEATURE_MEMORY:
             continue
+        view = views.get(type)
+        if view is None:
+            view = views[type] = _is_view(type)
         for index in range(len(node.output_descs)):
             port = Port(node, index)
             if port in elsewhere:
                 continue
-            source = _viewed(node, index)
-            root = owner.get(source) if source is not None else None
-            owner[port] = root or port
-            members.setdefault(owner[port], []).append(port)
+            source = _viewed(node) if view and not index else None
+            root = port if source is None else owner.get(source, port)
+            owner[port] = root
+            if root is port:
+                members[port] = [port]
+            else:
+                members[root].append(port)
     returned = {owner[port] for port in graph.outputs if port in owner}
     reusable, outputs, inputs = [], [], []
+    blocks: dict[int, int] = {}  # by identity of the descriptor: alike nodes share theirs
     for root, ports in members.items():
-        buffer = _buffer(root, ports, step)
+        buffer = _buffer(root, ports, step, blocks)
         if root.node.type in DATA_TYPES:
             inputs.append(buffer)
         elif root in returned:
@@ -71,22 +80,36 @@ def collect_buffers(order: list[OpDesc], graph: Graph, elsewhere: Collection[Por
     return Buffers(tuple(reusable), tuple(outputs), tuple(inputs), aliases)
 
 
-def _viewed(node: OpDesc, index: int) -> Port | None:
-    """The input port whose bytes output `index` of `node` is, for view operators."""
-    kind = find(node.type)
-    if index or kind is None or not getattr(kind.cls, "view", False) or not node.inputs:
-        return None
-    source = node.inputs[0]
+def _is_view(type: str) -> bool:
+    kind = find(type)
+    return kind is not None and bool(getattr(kind.cls, "view", False))
+
+
+def _viewed(node: OpDesc) -> Port | None:
+    """The input port whose bytes output 0 of a view operator is."""
+    source = node.inputs[0] if node.inputs else None
     if source is None or source.node.type in _NO_FEATURE_MEMORY:
         return None
     same = source.desc.nbytes == node.output_descs[0].nbytes and source.desc.dtype == node.output_descs[0].dtype
     return source if same else None
 
 
-def _buffer(root: Port, ports: list[Port], step: dict[OpDesc, int]) -> Buffer:
-    last = max(max((step[use.node] for use in port.node.users[port.index]), default=step[port.node]) for port in ports)
-    size = max(block_bytes(padded_bytes(port.desc)) for port in ports)
-    return Buffer(size, step[root.node], last, tuple(ports))
+def _buffer(root: Port, ports: list[Port], step: dict[OpDesc, int], blocks: dict[int, int]) -> Buffer:
+    first = last = step[root[0]]
+    size = 0
+    for node, index in ports:
+        users = node.users[index]
+        # A value that nobody reads lives while it is made.
+        end = max([step[use[0]] for use in users]) if users else step[node]
+        if end > last:
+            last = end
+        desc = node.output_descs[index]
+        block = blocks.get(id(desc))
+        if block is None:
+            block = blocks[id(desc)] = block_bytes(padded_bytes(desc))
+        if block > size:
+            size = block
+    return Buffer(size, first, last, tuple(ports))
 
 
 def block_bytes(size: int) -> int:

@@ -117,16 +117,16 @@ def _sweep(buffers: Sequence[Buffer], ceiling: int | None) -> list[int]:
     placed = [0] * len(buffers)
     live: list[tuple[int, int, int]] = []  # (offset, end, last), sorted by offset
     expiry = -1
-    for i in sorted(range(len(buffers)), key=lambda i: (buffers[i].first, -buffers[i].size_bytes, i)):
-        buffer = buffers[i]
-        if buffer.first > expiry:
-            live = [row for row in live if row[2] >= buffer.first]
-            expiry = buffer.first
-        offset = _from_ends(live, buffer.size_bytes, ceiling) if ceiling else None
+    for first, minus_size, i in sorted([(buffer.first, -buffer.size_bytes, i) for i, buffer in enumerate(buffers)]):
+        size = -minus_size
+        if first > expiry:
+            live = [row for row in live if row[2] >= first]
+            expiry = first
+        offset = _from_ends(live, size, ceiling) if ceiling else None
         if offset is None:
-            offset = _tightest_gap(((row[0], row[1]) for row in live), buffer.size_bytes)
+            offset = _tightest_gap(live, size)
         placed[i] = offset
-        insort(live, (offset, offset + buffer.size_bytes, buffer.last))
+        insort(live, (offset, offset + size, buffers[i].last))
     return placed
 
 
@@ -145,18 +145,22 @@ def _place(buffers: Sequence[Buffer], order: Sequence[int]) -> list[int]:
     for i in order:
         buffer = buffers[i]
         first, last = buffer.first, buffer.last
-        overlapping = ((row[0], row[1]) for row in rows if row[2] <= last and first <= row[3])
+        overlapping = [row for row in rows if row[2] <= last and first <= row[3]]
         offset = _tightest_gap(overlapping, buffer.size_bytes)
         placed[i] = offset
         insort(rows, (offset, offset + buffer.size_bytes, first, last))
     return placed
 
 
-def _tightest_gap(occupied: Iterable[tuple[int, int]], size: int) -> int:
-    """The start of the smallest free interval of at least `size`, else the end of all; `occupied` sorted by start."""
+def _tightest_gap(occupied: Iterable[tuple[int, ...]], size: int) -> int:
+    """The start of the smallest free interval of at least `size`, else the end of all.
+
+    `occupied` has rows of start, end and what else there is, sorted by start.
+    """
     best, best_room = -1, 0
     end = 0
-    for start, stop in occupied:
+    for row in occupied:
+        start, stop = row[0], row[1]
         room = start - end
         if room >= size and (best < 0 or room < best_room):
             best, best_room = end, room
@@ -167,17 +171,14 @@ def _tightest_gap(occupied: Iterable[tuple[int, int]], size: int) -> int:
 
 def verify_placement(buffers: Sequence[Buffer], placed: Sequence[int]) -> None:
     """Raises AssertionError when two buffers overlap in both space and life: a bug of the planner."""
-    events: list[tuple[int, int, int]] = []
-    for i, buffer in enumerate(buffers):
-        events.append((buffer.first, 1, i))
-        events.append((buffer.last + 1, 0, i))
-    live: list[tuple[int, int]] = []
-    for _, starts, i in sorted(events):
-        row = (placed[i], placed[i] + buffers[i].size_bytes)
-        if not starts:
-            live.remove(row)
-            continue
-        for start, stop in live:
-            if start < row[1] and row[0] < stop:
-                raise AssertionError(f"memory plan: {buffers[i].ports[0]} at {row} overlaps {(start, stop)}")
-        live.append(row)
+    live: list[tuple[int, int, int]] = []  # (offset, end, last)
+    step = -1
+    for first, i in sorted([(buffer.first, i) for i, buffer in enumerate(buffers)]):
+        if first > step:
+            live = [row for row in live if row[2] >= first]
+            step = first
+        offset, end = placed[i], placed[i] + buffers[i].size_bytes
+        for start, stop, _ in live:
+            if start < end and offset < stop:
+                raise AssertionError(f"memory plan: {buffers[i].ports[0]} at {(offset, end)} overlaps {(start, stop)}")
+        live.append((offset, end, buffers[i].last))

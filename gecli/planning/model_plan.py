@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from gecli.ir.attributes import CONST_TYPES, VALUE
 from gecli.ir.graph import Graph
 from gecli.ir.op_desc import OpDesc, Port
 from gecli.ir.placement import Placement
+from gecli.ir.tensor_desc import TensorDesc
 from gecli.ir.weight import Weight
 from gecli.planning.buffers import collect_buffers
 from gecli.planning.memory import MemoryPlan, plan_memory
@@ -50,9 +51,10 @@ def plan_model(
     """
     order = graph.nodes()
     inner = [node for sub in graph.all_graphs() if sub is not graph for node in sub.nodes()]
-    static = not inner and all(desc.is_static for node in order for desc in node.output_descs)
+    distinct = {id(desc): desc for node in order for desc in node.output_descs}  # alike nodes share theirs
+    static = not inner and all(desc.is_static for desc in distinct.values())
     if static:
-        _set_sizes(order)
+        _set_sizes(order, distinct)
     constants = tuple(node for node in (*order, *inner) if node.type in CONST_TYPES and node not in assigned)
     layout = lay_out_weights([weight_of(node) for node in constants])
     memory = None
@@ -64,7 +66,8 @@ def plan_model(
     for port, target in in_variable_memory.aliases.items():
         offsets[port] = offsets[target]
     everything = (*order, *inner)
-    placements = {node: _placement(position, node, offsets) for position, node in enumerate(everything)}
+    place = offsets.get
+    placements = {node: _placement(position, node, place) for position, node in enumerate(everything)}
     return ModelPlan(everything, placements, memory, layout, constants)
 
 
@@ -73,17 +76,19 @@ def weight_of(node: OpDesc) -> Weight:
     return value
 
 
-def _set_sizes(order: list[OpDesc]) -> None:
+def _set_sizes(order: list[OpDesc], distinct: Mapping[int, TensorDesc]) -> None:
+    """Give every output descriptor its padded size; `distinct` holds them by identity."""
+    sized = {
+        key: desc if desc.size_bytes else replace(desc, size_bytes=padded_bytes(desc)) for key, desc in distinct.items()
+    }
     for node in order:
-        for index, desc in enumerate(node.output_descs):
-            if not desc.size_bytes:
-                node.output_descs[index] = replace(desc, size_bytes=padded_bytes(desc))
+        node.output_descs[:] = [sized[id(desc)] for desc in node.output_descs]
 
 
-def _placement(position: int, node: OpDesc, offsets: Mapping[Port, int]) -> Placement:
+def _placement(position: int, node: OpDesc, place: Callable[[Port, int], int]) -> Placement:
     return Placement(
         position,
         0,
-        tuple([offsets.get(port, 0) for port in node.inputs if port is not None]),
-        tuple([offsets.get(Port(node, index), 0) for index in range(len(node.output_descs))]),
+        tuple([place(port, 0) for port in node.inputs if port is not None]),
+        tuple([place(Port(node, index), 0) for index in range(len(node.output_descs))]),
     )

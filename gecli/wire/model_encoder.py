@@ -23,8 +23,10 @@ from gecli.records import dataclass
 from gecli.wire.attributes import encode_attr, fill_attr
 from gecli.wire.model_record import GraphRecord, ModelRecord
 from gecli.wire.tensor_desc import ATTR_GROUPS, fill_desc, memo_key
-from gecli.wire.writer import bytes_field, header, integer_field, text_field
+from gecli.wire.writer import bytes_field, header, integer_field, number_field, packed_field, text_field
 
+JOINED_PARTS = 4096  # byte strings
+LONG_BYTES = 1 << 16
 STREAM_BYTES = 1 << 16  # tensors above this are copied from their source while the file is written
 NET_OUTPUT = "NetOutput"
 
@@ -98,21 +100,35 @@ class _Encoder:
     port_names: PortNames | None
     streams: bool = False  # the node at hand has a tensor that is copied from its source
     _descs: dict[tuple[Any, ...], bytes] = field(default_factory=dict)
+    # By identity, with the descriptor, so that no other one gets its identity: most nodes share theirs.
+    _same_descs: dict[tuple[int, int, int], tuple[bytes, TensorDesc]] = field(default_factory=dict)
     _attrs: dict[tuple[Any, ...], bytes] = field(default_factory=dict)
     _ports: dict[tuple[Any, ...], dict[str, bytes]] = field(default_factory=dict)
+    _port_blocks: dict[tuple[Any, ...], bytes] = field(default_factory=dict)
+    _types: dict[str, bytes] = field(default_factory=dict)
+    _offsets: dict[tuple[int, tuple[int, ...]], bytes] = field(default_factory=dict)
 
     def graph(self, graph: GraphRecord) -> list[Chunk]:
         parts: list[Chunk] = [text_field(1, graph.name)]
         parts += [bytes_field(4, name.encode()) for name in graph.inputs]
         parts += [bytes_field(5, name.encode()) for name in graph.outputs]
+        run: list[bytes] = []  # joined now and then: 100,000 small byte strings need twice their bytes
         for position, node in enumerate(graph.nodes):
             self.streams = False
             fields = self.node(node, graph.placements.get(node), position)
-            if self.streams:
+            if not self.streams:
+                data = b"".join(fields)  # type: ignore[arg-type]  # no Weight in it
+                run += (header(6, len(data)), data)
+                if len(run) < JOINED_PARTS:
+                    continue
+                fields = []
+            if run:
+                parts.append(b"".join(run))
+                run = []
+            if fields:
                 parts.append(header(6, _size(fields)))
                 parts += fields
-            else:
-                parts.append(bytes_field(6, b"".join(fields)))  # type: ignore[arg-type]  # no Weight in it
+        parts += run
         parts += [attr_field(11, name, graph.attrs[name]) for name in sorted(graph.attrs) if name != ATTR_GROUPS]
         if ATTR_GROUPS in graph.attrs:
             parts.append(bytes_field(12, graph.attrs[ATTR_GROUPS].data))
@@ -120,31 +136,34 @@ class _Encoder:
 
     def node(self, node: OpDesc, placement: Placement | None, position: int) -> list[Chunk]:
         """The fields of one OpDef, in field order."""
-        head: bytes = _OP(name=node.name, type=node.type, input=_inputs(node)).SerializeToString()
-        fields: list[Chunk] = [head]
+        kind = self._types.get(node.type)
+        if kind is None:
+            kind = self._types[node.type] = text_field(2, node.type)
+        fields: list[Chunk] = [text_field(1, node.name), kind]
+        fields += [bytes_field(5, text.encode()) for text in _inputs(node)]
         self.attrs(node, fields)
         if ATTR_GROUPS in node.attrs:
             fields.append(bytes_field(11, node.attrs[ATTR_GROUPS].data))
-        offsets: Sequence[int] = ()
-        if placement is None:
-            numbers = _OP(id=position)
-        else:
-            offsets = placement.input_offsets
-            numbers = _OP(
-                id=placement.id,
-                stream_id=placement.stream_id,
-                input_i=offsets,
-                output_i=placement.output_offsets,
-                workspace=placement.workspace_offsets,
-                workspace_bytes=placement.workspace_bytes,
-            )
+        fields.append(number_field(21, position if placement is None else placement.id))
+        if placement is not None:
+            fields.append(number_field(22, placement.stream_id))
         if node.type == NET_OUTPUT:  # the names of the model's outputs are made from its producers
-            numbers.src_name.extend(port.node.name for port in node.data_inputs)
-            numbers.src_index.extend(port.index for port in node.data_inputs)
-        const = [port is not None and port.node in self.weight_offsets for port in node.inputs]
+            fields += [bytes_field(24, port.node.name.encode()) for port in node.data_inputs]
+            fields.append(packed_field(25, [port.index for port in node.data_inputs]))
+        offsets: Sequence[int] = ()
+        if placement is not None:
+            offsets = placement.input_offsets
+            fields.append(self.offsets(28, placement.input_offsets))
+            fields.append(self.offsets(29, placement.output_offsets))
+            if placement.workspace_offsets or placement.workspace_bytes:
+                fields.append(self.offsets(30, placement.workspace_offsets))
+                fields.append(self.offsets(31, placement.workspace_bytes))
+        placed = self.weight_offsets
+        const = [port is not None and port[0] in placed for port in node.inputs] if placed else []
         if True in const:
-            numbers.is_input_const.extend(const)
-        fields.append(numbers.SerializeToString())
+            fields.append(self.offsets(32, tuple(const)))
+        else:
+            const = []
         self.input_descs(node, const, offsets, fields)
         for desc in node.output_descs:
             self.desc(34, desc, fields)
@@ -152,9 +171,25 @@ class _Encoder:
             fields += [bytes_field(35, name.encode()) for name in node.subgraphs]
         return fields
 
+    def offsets(self, number: int, values: tuple[int, ...]) -> bytes:
+        """A packed field; the places of a feature map come again and again."""
+        key = (number, values)
+        data = self._offsets.get(key)
+        if data is None:
+            data = self._offsets[key] = packed_field(number, values)
+        return data
+
     def input_descs(self, node: OpDesc, const: list[bool], offsets: Sequence[int], fields: list[Chunk]) -> None:
+        """The input descriptors; `const` tells which inputs are constants with a place, empty when none is."""
         if not node.input_descs and node.type in DATA_TYPES and node.output_descs:
             self.desc(33, node.output_descs[0], fields)
+            return
+        if not const:
+            for desc in node.input_descs:
+                if desc is None:
+                    fields.append(_ABSENT)
+                else:
+                    self.desc(33, desc, fields)
             return
         connected = 0
         for slot, desc in enumerate(node.input_descs):
@@ -170,13 +205,22 @@ class _Encoder:
 
     def desc(self, number: int, desc: TensorDesc, fields: list[Chunk], data_offset: int = 0) -> None:
         """One descriptor field; `data_offset` is the place of the constant that feeds it."""
-        if desc.attrs or data_offset:
+        same = (id(desc), number, data_offset)
+        found = self._same_descs.get(same)
+        if found is not None:
+            fields.append(found[0])
+            return
+        if desc.attrs:
             self.desc_with_attrs(number, desc, fields, data_offset)
             return
-        key = (number, *memo_key(desc))
+        key = (number, data_offset, *memo_key(desc))
         data = self._descs.get(key)
         if data is None:
-            data = self._descs[key] = bytes_field(number, encode_desc(desc))
+            body = encode_desc(desc)
+            if data_offset:
+                body += integer_field(18, data_offset)
+            data = self._descs[key] = bytes_field(number, body)
+        self._same_descs[same] = (data, desc)
         fields.append(data)
 
     def desc_with_attrs(self, number: int, desc: TensorDesc, fields: list[Chunk], data_offset: int) -> None:
@@ -199,7 +243,15 @@ class _Encoder:
     def attrs(self, node: OpDesc, fields: list[Chunk]) -> None:
         """The attribute entries of a node by name: its own and the port names."""
         own = node.attrs
-        ports = self.port_entries(node)
+        key = self.port_key(node)
+        if not own:
+            block = self._port_blocks.get(key)
+            if block is None:
+                ports = self.port_entries(key)
+                block = self._port_blocks[key] = b"".join([ports[name] for name in sorted(ports)])
+            fields.append(block)
+            return
+        ports = self.port_entries(key)
         names = {**ports, **own} if ports else own
         for name in sorted(names):
             if name not in own:
@@ -231,21 +283,20 @@ class _Encoder:
         else:
             fields.append(attr_field(10, name, weight))
 
-    def port_entries(self, node: OpDesc) -> dict[str, bytes]:
-        """`_input_name_key/_value` and `_output_name_key/_value`: the IR name of each port and its index."""
+    def port_key(self, node: OpDesc) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The IR names of a node's inputs and outputs."""
         inputs, outputs = node.input_names, node.output_names
         if self.port_names is not None and (inputs is None or outputs is None):
             known_inputs, known_outputs = self.port_names(node)
             inputs = tuple(known_inputs) if inputs is None else inputs
             outputs = tuple(known_outputs) if outputs is None else outputs
-        inputs = (inputs or ())[: len(node.input_descs)]
-        outputs = (outputs or ())[: len(node.output_descs)]
-        if not inputs and not outputs:
-            return {}
-        key = (inputs, outputs)
+        return (inputs or ())[: len(node.input_descs)], (outputs or ())[: len(node.output_descs)]
+
+    def port_entries(self, key: tuple[tuple[str, ...], tuple[str, ...]]) -> dict[str, bytes]:
+        """`_input_name_key/_value` and `_output_name_key/_value`: the IR name of each port and its index."""
         found = self._ports.get(key)
         if found is None:
-            found = self._ports[key] = {**_port_names("input", inputs), **_port_names("output", outputs)}
+            found = self._ports[key] = {**_port_names("input", key[0]), **_port_names("output", key[1])}
         return found
 
 
@@ -325,11 +376,11 @@ def _size(parts: Iterable[Chunk]) -> int:
 
 
 def _joined(chunks: list[Chunk]) -> list[Chunk]:
-    """Neighbouring byte strings made one."""
+    """Neighbouring byte strings made one, except long ones, which would lie in memory twice."""
     out: list[Chunk] = []
     run: list[bytes] = []
     for chunk in chunks:
-        if isinstance(chunk, Weight):
+        if isinstance(chunk, Weight) or len(chunk) > LONG_BYTES:
             out += [b"".join(run), chunk]
             run = []
         else:
@@ -340,5 +391,4 @@ def _joined(chunks: list[Chunk]) -> list[Chunk]:
 
 
 _MEMO_TYPES = frozenset((bool, int, str, DataType, Format))
-_OP = ge_ir.OpDef
 _ABSENT = bytes_field(33, bytes_field(4, b"FORMAT_RESERVED"))  # an optional input that is not connected
