@@ -20,7 +20,11 @@ def digest_of_json(value: Any) -> str:
 
 def canonical(value: Any) -> bytes:
     """Canonical JSON: sorted keys, no blanks, UTF-8, bytes as their digest."""
-    return _ENCODER.encode(value).encode("utf-8", "surrogatepass")
+    return canonical_text(value).encode("utf-8", "surrogatepass")
+
+
+def canonical_text(value: Any) -> str:
+    return _ENCODER.encode(value)
 
 
 def plain(value: Any) -> Any:
