@@ -249,7 +249,7 @@ class _Decoder:
         inputs = node.inputs
         for text in texts:
             name, _, number = text.rpartition(":")
-            producer = by_name.get(name)
+            producer = by_name.get(name) if text else None  # no text is no input, also where a node has no name
             if number == "-1":
                 self.link_control(node, producer, name)
                 continue

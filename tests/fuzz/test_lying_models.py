@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from gecli.artifacts.inout_info import InOutInfo
+from gecli.artifacts.om_file import read_om
 from gecli.artifacts.om_writer import om_image
 from gecli.cli.app import run
-from gecli.ir.attributes import RawAttr
+from gecli.ir.attributes import NamedAttrs, RawAttr
 from gecli.ir.dtype import DataType
 from gecli.ir.format import Format
 from gecli.ir.op_desc import OpDesc, Port, Use
@@ -107,6 +108,39 @@ def test_a_constant_that_cannot_be_converted_is_the_file_s_fault(
     assert run(["run", str(path)]) == 3
     shown = capsys.readouterr().err
     assert "error[G4011]" in shown and "no transfer leads" in shown
+
+
+def nested_functions(depth: int) -> NamedAttrs:
+    value = NamedAttrs("f", {"k": 1})
+    for _ in range(depth):
+        value = NamedAttrs("f", {"k": value})
+    return value
+
+
+@pytest.mark.parametrize("view", ["--json", "--atc-json", "--nodes"])
+def test_functions_in_functions_are_shown_as_deep_as_they_can_be_read(
+    view: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "m.om"
+    ends = []
+    for depth in range(20, 45):
+        record, nodes = model()
+        record.attrs["deep"] = nodes["add"].attrs["deep"] = nested_functions(depth)
+        written(path, record)
+        ends.append(run(["inspect-om", str(path), view]))
+        shown = capsys.readouterr()
+        assert "Traceback" not in shown.err
+        if ends[-1] == 0 and "json" in view:
+            json.loads(shown.out)
+    assert set(ends) == {0, 3} and ends == sorted(ends)
+
+
+def test_an_absent_input_of_a_graph_with_a_nameless_node_is_no_edge(tmp_path: Path) -> None:
+    record, nodes = model()
+    nodes["add"].name = ""
+    written(tmp_path / "m.om", record)
+    again = read_om(tmp_path / "m.om").model()
+    assert [port and port.node.name for node in again.root.nodes for port in node.inputs] == ["x", "w", ""]
 
 
 @pytest.mark.parametrize("lie", LIES)

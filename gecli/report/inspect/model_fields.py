@@ -17,7 +17,7 @@ from gecli.wire.byte_source import ByteSource
 from gecli.wire.ge_ir_shapes import MODEL as LARGE_FIELDS
 from gecli.wire.walker import WireError, strip_large_fields
 
-MAX_DEPTH = 100
+MAX_DEPTH = 128  # protobuf allows 100 inside each attribute, and an attribute lies up to ten messages deep itself
 # Names of ListValue.val_type, with VT_LIST_ in front.
 VAL_TYPES = ("NONE", "STRING", "INT", "FLOAT", "BOOL", "BYTES", "TENSOR_DESC", "TENSOR", "GRAPH", "NAMED_ATTRS",
              "DATA_TYPE")  # fmt: skip
