@@ -19,7 +19,9 @@ EXIT_STATUSES: tuple[tuple[int, str, str], ...] = (
     (RUN, "runtime", "execution failed"),
     (CACHE, "cache", "--require-cache was given and the cache cannot be used, or a lock was not obtained"),
     (INTERNAL_STATUS, "internal", "a bug in gecli"),
+    (129, "hung up", "SIGHUP arrived: the terminal went away"),
     (130, "interrupted", "SIGINT arrived"),
+    (141, "broken pipe", "the reader of the standard output went away"),
     (143, "terminated", "SIGTERM arrived"),
 )
 
