@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 from gecli.cli.invocation import Invocation
 
 
@@ -10,4 +12,11 @@ def inspect_om(invocation: Invocation) -> int:
     options = invocation.resolve(operand="FILE")
     from gecli.report.inspect.command import inspect_command
 
-    return inspect_command(options, invocation.operands, invocation.console)
+    # The nodes of a graph are cycles that live to the end: a collector would walk all of them and free nothing.
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        return inspect_command(options, invocation.operands, invocation.console)
+    finally:
+        if collecting:
+            gc.enable()

@@ -139,7 +139,7 @@ class _Scanner:
             return
         if name == "precision" and text in PRECISION_V1:
             key = "ge.exec.precision_mode"  # --precision takes the names of both generations
-        if name == "target" and not text.lower().startswith("ascend"):
+        if name == "target" and option.name != "target" and not text.lower().startswith("ascend"):
             return  # atc's internal --target; it names a chip only when it looks like one
         before = self.result.typed.get(key)
         if before and before[-1] != text and not option.multiple:

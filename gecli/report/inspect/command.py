@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 from gecli.errors import Diagnostic, InputError, InvalidOption
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 STDIN = "-"
 COPY_BYTES = 1 << 20
+LINES_AT_ONCE = 500
+CHUNKS_AT_ONCE = 500
 
 
 class Screen(Protocol):
@@ -237,7 +240,12 @@ def _warnings(subject: Subject, options: Options, path: str, place: str) -> list
         subject.tasks()
         subject.inout()
     found = [_renamed(warning, path, place) for warning in subject.warnings]
-    return [replace(each, severity=severity) if each.code != "G3005" else each for each in found]
+    return [each if each.code == "G3005" else replace(each, severity=_severity(each, severity)) for each in found]
+
+
+def _severity(fault: Diagnostic, usual: str) -> str:
+    """A view that shows the rest of a file whose model cannot be read ends with an error all the same."""
+    return "error" if fault.code == "G3010" or (fault.code == "G3004" and fault.where == "MODEL_DEF") else usual
 
 
 def _salvaged(error: InputError, options: Options, path: str, place: str, screen: Screen, out: Output) -> int:
@@ -329,8 +337,7 @@ class Output:
                 elif isinstance(block, str):
                     self.text(block)
                 else:
-                    for line in block:
-                        self.text(line)
+                    self.lines(block)
 
     def text(self, line: str) -> None:
         self._write(line + "\n")
@@ -341,16 +348,22 @@ class Output:
 
             print_table(table, self.screen.stdout)
             return
-        for line in table.lines():
-            self.text(line)
+        self.lines(table.lines())
+
+    def lines(self, lines: Iterable[str]) -> None:
+        """Many at once: standard output may write at every line end."""
+        left = iter(lines)
+        while some := list(islice(left, LINES_AT_ONCE)):
+            self.text("\n".join(some))
 
     def document(self, content: Mapping[str, Any]) -> None:
         self.screen.document_printed = self.screen.document_printed or not self.is_file
         encoding = "utf-8" if self.is_file else (self.screen.stdout.encoding or "ascii")
         ascii_only = encoding.lower().replace("-", "") != "utf8"
         try:
-            for chunk in json_chunks(content, ascii_only=ascii_only):
-                self._write(chunk)
+            chunks = iter(json_chunks(content, ascii_only=ascii_only))
+            while some := list(islice(chunks, CHUNKS_AT_ONCE)):
+                self._write("".join(some))
         except WireError as error:
             raise InputError("G3004", f"MODEL_DEF is damaged: {error}", kind="bad-proto", where="MODEL_DEF") from error
         self._write("\n")

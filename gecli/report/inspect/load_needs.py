@@ -78,18 +78,25 @@ def cann_version(text: str) -> Version | None:
     return Version(int(match[1]), int(match[2] or 0), int(match[3] or 0), stage, int(match[5] or 0))
 
 
-def check_target(target: LoadTarget) -> None:
-    """Raises InvalidOption for a version that is none and for a chip that does not exist."""
+def check_target(target: LoadTarget, recorded_soc: str | None) -> None:
+    """Raises InvalidOption for a version that is none and for a chip that does not exist, unless the file names it."""
     if target.version is not None and not _is_own(target.version) and cann_version(target.version) is None:
         raise InvalidOption(
             "E10001", f"value {target.version!r} for --for-version is invalid", option="--for-version",
             why="expected the version of CANN or atc, such as 8.0.RC1, 5.0.4 or 7.6.0.1", do="--for-version 8.0.0",
         )  # fmt: skip
-    if target.soc is not None and not re.fullmatch(r"[A-Za-z][\w.-]{0,63}", target.soc, re.ASCII):
-        raise InvalidOption(
-            "E10001", f"value {target.soc!r} for --target is invalid", option="--target",
-            why="expected the name of a SoC", do="--target Ascend910B1",
-        )  # fmt: skip
+    if target.soc is not None and target.soc != recorded_soc:
+        from gecli.layout.platform import platform_of
+
+        try:
+            platform_of(target.soc)
+        except InvalidOption as error:
+            found = error.first
+            raise InvalidOption(
+                "E10001", f"value {target.soc!r} for --target is invalid: no SoC has this name", option="--target",
+                why=found.why, do=found.do.replace("--soc-version", "--target"), expected=found.expected,
+                actual=target.soc,
+            ) from error  # fmt: skip
 
 
 def load_needs(subject: Subject, facts: dict[str, Any], target: LoadTarget) -> list[dict[str, Any]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from gecli.errors import InvalidOption
@@ -16,6 +17,8 @@ from gecli.report.inspect.view import Block, Rows, Table, View, cell
 from gecli.report.sizes import dtype_text, shape_text
 
 if TYPE_CHECKING:
+    from gecli.ir.dtype import DataType
+    from gecli.ir.format import Format
     from gecli.ir.op_desc import OpDesc
     from gecli.ir.placement import Placement
     from gecli.ir.tensor_desc import TensorDesc
@@ -146,14 +149,26 @@ def _cells(node: OpDesc, place: Placement) -> tuple[str, ...]:
     outputs = [cell(f"{use.node.name}:{use.slot}", 80) for use in users[:SHOWN_USERS]]
     if len(users) > SHOWN_USERS:
         outputs.append(f"... {len(users)}")
-    descs: list[TensorDesc | None] = [*node.output_descs] or [*node.input_descs]
-    formats = list(dict.fromkeys("-" if desc is None else desc.format.name for desc in descs))
-    shapes = ["-" if desc is None else f"{dtype_text(desc.dtype.serial)}{shape_text(desc.shape)}" for desc in descs]
+    texts = [_form_and_shape(desc) for desc in node.output_descs or node.input_descs]
+    formats = dict.fromkeys(fmt for fmt, _ in texts)
+    shapes = [shape for _, shape in texts]
     return (
         str(place.id), cell(node.name, 80), cell(node.type, 40), cell(engine_of(node) or "-", 40),
         str(place.stream_id), cell(" ".join(inputs) or "-"), cell(" ".join(outputs) or "-"),
         " ".join(formats) or "-", cell(" ".join(shapes) or "-"),
     )  # fmt: skip
+
+
+def _form_and_shape(desc: TensorDesc | None) -> tuple[str, str]:
+    if desc is None:
+        return "-", "-"
+    return _form_text(desc.format, desc.dtype, desc.shape)
+
+
+@lru_cache(1024)
+def _form_text(fmt: Format, dtype: DataType, shape: tuple[int, ...]) -> tuple[str, str]:
+    """Most nodes of a graph share few forms."""
+    return fmt.name, f"{dtype_text(dtype.serial)}{shape_text(shape)}"
 
 
 def _detailed(members: list[Found], show: frozenset[str]) -> Iterator[str]:

@@ -126,11 +126,18 @@ class Subject:
 
         def read() -> InOutInfo | None:
             from gecli.artifacts.inout_info import parse_inout_info
+            from gecli.wire.om_faults import om_problem
 
             part = om.inout_partition()
             if part is None:
                 return None
-            return parse_inout_info(om.read(part), path=self.path, offset=part.offset_bytes)
+            with om.source(part) as source:
+                info = parse_inout_info(source, path=self.path, offset=part.offset_bytes)
+            if info.unknown_blocks:
+                shown = ", ".join(map(str, info.unknown_blocks[:8]))
+                message = f"MODEL_INOUT_INFO has {len(info.unknown_blocks)} blocks of unknown types: {shown}"
+                self.warn(om_problem("bad-inout", self.path, message, part.offset_bytes))
+            return info
 
         return self._part("inout", read)
 

@@ -34,8 +34,8 @@ FLOW_OM_DATA, FLOW_NAME, FLOW_TYPE = 3, 1, 2  # fields of SubmodelDef
 
 def summary_view(subject: Subject, target: LoadTarget = ANYWHERE, *, recursive: bool = False) -> View:
     """Raises InvalidOption for a target that cannot be. The status is 1 for a model that does not load there."""
-    check_target(target)
     facts = summary_facts(subject, target, recursive=recursive)
+    check_target(target, (facts.get("model") or {}).get("soc"))
     refused = target.is_asked and facts.get("verdict", {}).get("loads") is False
     return View("summary", facts, summary_blocks(facts), status=1 if refused else 0)
 

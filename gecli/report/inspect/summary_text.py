@@ -56,15 +56,19 @@ def _answer(needs: list[dict[str, Any]], verdict: dict[str, Any]) -> str:
     if not places:
         return ""
     place = " with ".join(places)
+    on = "on" if verdict["target"] else "with"
     if verdict["loads"]:
-        return f"loads on {place}" if verdict["target"] else f"loads with {place}"
+        loaders = [f", in {need['name']}" for need in needs if need["what"] == "loader"]
+        return f"loads {on} {place}{''.join(loaders)}"
     if verdict["loads"] is None:
-        open_points = [need["why"] or need["name"] for need in needs if need["what"] in BLOCKING
-                       and need["found"] is None]  # fmt: skip
-        return f"may load on {place}: {'; '.join(cell(point) for point in open_points) or 'nothing speaks against it'}"
+        asked = ("SoC",) * (verdict["target"] is not None) + ("version",) * (verdict["for_version"] is not None)
+        open_points = [need["why"] or need["name"] for need in needs if need["what"] in asked and need["found"] is None]
+        return (
+            f"may load {on} {place}: {'; '.join(cell(point) for point in open_points) or 'nothing speaks against it'}"
+        )
     missing = [need["why"] or f"{need['what']} {need['name']} is missing" for need in needs
                if need["what"] in BLOCKING and need["found"] is False]  # fmt: skip
-    return f"does not load on {place}: {'; '.join(cell(point) for point in missing) or 'the file is not sound'}"
+    return f"does not load {on} {place}: {'; '.join(cell(point) for point in missing) or 'the file is not sound'}"
 
 
 def _container_blocks(facts: dict[str, Any]) -> list[Block]:

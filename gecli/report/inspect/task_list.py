@@ -129,7 +129,8 @@ def kernels_view(subject: Subject) -> View:
             if part is None or om.is_mobile:
                 continue
             try:
-                records = list_kernels(om.read(part), magic=magic, path=subject.path, offset=part.offset_bytes)
+                with om.source(part) as source:
+                    records = list_kernels(source, magic=magic, path=subject.path, offset=part.offset_bytes)
             except InputError as error:
                 subject.warn(*error.diagnostics)
                 continue
@@ -158,7 +159,8 @@ def _libraries(subject: Subject, index: int) -> list[dict[str, Any]]:
     if part is None or om.is_mobile:
         return []
     try:
-        found = list_libraries(om.read(part), path=subject.path, offset=part.offset_bytes)
+        with om.source(part) as source:
+            found = list_libraries(source, path=subject.path, offset=part.offset_bytes)
     except InputError as error:
         subject.warn(*error.diagnostics)
         return []
@@ -172,7 +174,8 @@ def _tilings(subject: Subject, index: int) -> list[dict[str, Any]]:
     if part is None or om.is_mobile:
         return []
     try:
-        found = list_tiling(om.read(part), path=subject.path, offset=part.offset_bytes)
+        with om.source(part) as source:
+            found = list_tiling(source, path=subject.path, offset=part.offset_bytes)
     except InputError as error:
         subject.warn(*error.diagnostics)
         return []

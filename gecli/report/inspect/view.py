@@ -24,13 +24,12 @@ class Table:
     def lines(self) -> Iterator[str]:
         """Plain aligned columns, for pipes and files."""
         shown = [self.columns, *self.rows]
-        widths = [max(len(row[k]) for row in shown) for k in range(len(self.columns))]
+        widths = [max(map(len, column)) for column in zip(*shown)]
+        form = "  ".join(
+            f"%{width}s" if name in self.right else f"%-{width}s" for name, width in zip(self.columns, widths)
+        )
         for row in shown:
-            cells = (
-                cell.rjust(width) if name in self.right else cell.ljust(width)
-                for name, cell, width in zip(self.columns, row, widths)
-            )
-            yield (self.indent + "  ".join(cells)).rstrip()
+            yield (self.indent + form % row).rstrip()
 
 
 Block = str | Table | Iterable[str]
