@@ -225,7 +225,7 @@ def _write_record(path: str, key: str) -> bool:
     try:
         os.makedirs(os.path.dirname(path), exist_ok=True)
         with open(path, "x", encoding="utf-8") as stream:
-            json.dump(content, stream)
+            stream.write(json.dumps(content))
     except OSError:
         return False
     return True

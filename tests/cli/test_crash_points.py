@@ -44,7 +44,7 @@ def counted(real, after=lambda: None):
 def opening(real):
     def call(*args, **more):
         stream = real(*args, **more)
-        if isinstance(stream, (io.BufferedWriter, io.BufferedRandom)) and stream.fileno() > 2:
+        if isinstance(stream, (io.BufferedWriter, io.BufferedRandom, io.TextIOWrapper)) and stream.fileno() > 2:
             stream.write = counted(stream.write, stream.flush)
         return stream
     return call
@@ -90,6 +90,11 @@ def compiled(gecli: Callable, directory: Path, name: str, batch: int, *words: st
     return (directory / f"{name}.om").read_bytes()
 
 
+def check_no_rest(place: Path) -> None:
+    """No temporary file and no record of a running compile is there."""
+    assert [*place.rglob("*.tmp*"), *place.rglob("inflight/*")] == []
+
+
 def check_the_cache(gecli: Callable, place: Path) -> list[str]:
     """The cache can be read and holds whole entries; after a gc nothing half written is left. The keys in it."""
     shown = gecli("cache", "ls", "--cache-dir", "cache", "--json", cwd=place)
@@ -98,8 +103,7 @@ def check_the_cache(gecli: Callable, place: Path) -> list[str]:
     assert {entry["state"] for entry in entries} <= {"ok", "orphan"}, place.name  # orphan: complete, adopted next
     swept = gecli("cache", "gc", "--cache-dir", "cache", "--grace", "0s", "--yes", cwd=place)
     assert swept.returncode == 0, f"{place.name} {swept.stderr}"
-    left = [*(place / "cache").rglob("*.tmp*"), *(place / "cache").rglob("inflight/*")]
-    assert left == [], place.name
+    check_no_rest(place / "cache")
     return sorted(entry["key"] for entry in entries)
 
 
@@ -123,6 +127,7 @@ def test_a_compile_with_a_cache(gecli: Callable, tmp_path: Path) -> None:
         seen.add(left)
         assert set(keys) <= set(check_the_cache(gecli, place)), place.name
         assert compiled(gecli, place, "d", 2, *CACHE) == new, place.name
+        check_no_rest(place)
     assert seen == {old, new}
 
 
@@ -146,6 +151,7 @@ def test_a_session_with_a_variable_record(gecli: Callable, tmp_path: Path) -> No
             assert (place / name).read_bytes() in (versions[0][name], versions[1][name]), f"{place.name} {name}"
         assert gecli(*line, cwd=place).returncode == 0
         assert {name: (place / name).read_bytes() for name in names} == versions[1]
+        check_no_rest(place)
 
 
 @pytest.mark.slow
@@ -162,6 +168,7 @@ def test_a_garbage_collection(gecli: Callable, tmp_path: Path) -> None:
         for batch, model in models.items():
             assert compiled(gecli, place, "d", batch, *CACHE) == model, place.name
         assert gecli("cache", "gc", "--cache-dir", "cache", "--all", "--yes", cwd=place).returncode == 0, place.name
+        check_no_rest(place)
 
 
 @pytest.mark.slow
@@ -182,3 +189,4 @@ def test_saved_variables(gecli: Callable, tmp_path: Path) -> None:
     for place in points(tmp_path, prepare, *line):
         assert (place / "v.npz").read_bytes() in (old, new), place.name
         assert gecli(*line, "--load-vars", "v.npz", cwd=place).returncode == 0, place.name
+        check_no_rest(place)

@@ -108,9 +108,9 @@ def check_that_nothing_is_lost(words: list[str], old: dict[str, bytes], prepared
     finish(words, directory)
     if words is COMPILE or words is COLLECT:
         finish(SWEEP, directory)
-        assert temporaries(directory / "cache") == []
     if words is COLLECT:
         finish(COMPILE, directory)
+    assert temporaries(directory) == []
     for name, new in complete.items():
         assert not (directory / name).exists() or (directory / name).read_bytes() == new
 
