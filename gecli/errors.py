@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from gecli.error_catalog import entry_of, exit_status_of, title_of
 from gecli.records import dataclass
+
+if TYPE_CHECKING:
+    from gecli.error_catalog import Entry  # loaded for messages only: a command that finds nothing wrong has none
 
 MAX_SHOWN = 20  # diagnostics of one code on the screen; --json has all of them
 
@@ -42,10 +44,14 @@ class Diagnostic:
 
     @property
     def exit_status(self) -> int:
+        from gecli.error_catalog import exit_status_of
+
         return exit_status_of(self.code, self.kind)
 
     def as_json(self) -> dict[str, Any]:
         """The machine form: one object of the `errors` and `warnings` lists of every JSON document."""
+        from gecli.error_catalog import title_of
+
         where = {
             "text": self.place() or None,
             "option": self.option,
@@ -85,13 +91,18 @@ class Diagnostic:
             return self.why
         if self.expected is not None and self.actual is not None:
             return f"expected {self.expected}, got {self.actual}"
-        entry = entry_of(self.code) if self.severity == "error" else None
+        entry = self._entry()
         return "" if entry is None else entry.cause
 
     def remedy(self) -> str:
         """What to do: as said by the raise site, else, for an error, the remedy in the catalogue."""
-        entry = entry_of(self.code) if self.severity == "error" and not self.do else None
+        entry = None if self.do else self._entry()
         return self.do if entry is None else entry.remedy
+
+    def _entry(self) -> Entry | None:
+        from gecli.error_catalog import entry_of
+
+        return entry_of(self.code) if self.severity == "error" else None
 
     def lines(self) -> list[str]:
         """The human form, without colour."""

@@ -5,32 +5,26 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from time import perf_counter
-from typing import Any, BinaryIO, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from gecli.artifacts.om_writer import OmImage, write_om
 from gecli.artifacts.publish import remove_file
-from gecli.artifacts.rdcpkt import write_rdcpkt
 from gecli.cache.fingerprint import Fingerprint, fingerprint_of, toolchain_of
 from gecli.cache.request_digest import option_items
 from gecli.cache.stat_index import StatIndex
 from gecli.compiler.cache_setup import CacheOff, CacheSetup, cache_setup
-from gecli.compiler.cached_compile import CachedCompiler, Compiled, Work, uses_session
 from gecli.compiler.cmdline import recorded_cmdline
-from gecli.compiler.direct_hit import deliver_direct, direct_hits
 from gecli.compiler.failures import combined
 from gecli.compiler.job import STDIO, Job, jobs_of
 from gecli.compiler.job_checks import check_paths, check_results, directory_note
 from gecli.compiler.model_image import ImageFacts, model_image
 from gecli.compiler.model_loading import load_all
-from gecli.compiler.output_hash import HashingStream
 from gecli.compiler.result import CacheUse, CompileReport, ModelResult, OutputFile
 from gecli.compiler.session import Member, Session
-from gecli.compiler.session_file import continue_session, locked_session_files, save_session
 from gecli.compiler.settings import compile_settings, dump_setting, memory_limits, platform_setting, stop_stage
-from gecli.compiler.up_to_date import is_up_to_date, up_to_date_result
 from gecli.compiler.variable_report import variable_rows
 from gecli.errors import GecliError
 from gecli.ir.op_desc import OpDesc
@@ -42,6 +36,9 @@ from gecli.options.values import Options
 from gecli.passes.pipeline import Dump, Instrument, StructureCheck
 from gecli.passes.registry import pass_names
 from gecli.variables.var_match import VarMatch
+
+if TYPE_CHECKING:
+    from gecli.compiler.cached_compile import Compiled, Work
 
 Progress = Callable[[str, str], None]
 Notify = Callable[[str], None]
@@ -79,7 +76,7 @@ def compile_models(
     note = directory_note(models, options.text("output") or "")
     report = CompileReport([], platform_setting(options).soc)
     setup = cache_setup(options, jobs)
-    with locked_session_files(options):
+    with _session_locks(options):
         if not options.flag("no-session") or len(jobs) == 1:
             report.models = _compile_session(jobs, options, progress, setup, notify)
             report.models[0].notes += [note] if note else []
@@ -97,6 +94,14 @@ def compile_models(
         raise combined(report.failures)
     report.models[0].notes += [note] if note else []
     return report
+
+
+def _session_locks(options: Options) -> AbstractContextManager[None]:
+    if not options.text("session-in") and not options.text("session-out"):
+        return nullcontext()
+    from gecli.compiler.session_file import locked_session_files
+
+    return locked_session_files(options)
 
 
 def _check_names(jobs: list[Job], options: Options) -> None:
@@ -123,6 +128,8 @@ def _compile_session(
     start = perf_counter()
     loaded = _load(jobs, options, progress) if options.flag("if-changed") else None
     if loaded is not None and _all_up_to_date(jobs, loaded, options):
+        from gecli.compiler.up_to_date import up_to_date_result
+
         return [up_to_date_result(job, each, options) for job, each in zip(jobs, loaded)]
     if isinstance(setup, CacheOff):
         results = _compile_together(jobs, loaded or _load(jobs, options, progress), options, progress)
@@ -152,6 +159,8 @@ def _all_up_to_date(jobs: list[Job], loaded: list[LoadedModel], options: Options
     """Whether every output exists as this compile would make it; never with session files, which change the result."""
     if options.text("session-in") or options.text("session-out"):
         return False
+    from gecli.compiler.up_to_date import is_up_to_date
+
     session = new_session(options)
     return all(is_up_to_date(job, fingerprint(each, job, options, session)) for job, each in zip(jobs, loaded))
 
@@ -175,6 +184,8 @@ def _compile_together(
         assert member.compiled is not None
         publish(job, member.compiled.record, result)
     if options.text("session-out"):
+        from gecli.compiler.session_file import save_session
+
         save_session(session, options.text("session-out") or "")
     return results
 
@@ -188,6 +199,9 @@ def _compile_cached(
     loaded: list[LoadedModel] | None = None,
 ) -> list[ModelResult]:
     """Take models from the cache, or compile and store them. Outputs appear when all models are ready."""
+    from gecli.compiler.cached_compile import CachedCompiler, Compiled, uses_session
+    from gecli.compiler.direct_hit import deliver_direct, direct_hits
+
     stats = StatIndex(trusting=setup.cache.verify != "full")
     direct = None if loaded else direct_hits(setup, jobs, options, stats)
     if direct is not None:
@@ -246,6 +260,8 @@ def new_session(options: Options) -> Session:
         stop_after=stop_stage(options),
     )
     if options.text("session-in"):
+        from gecli.compiler.session_file import continue_session
+
         continue_session(session, options.text("session-in") or "")
     return session
 
@@ -339,12 +355,16 @@ def publish(job: Job, record: VarMatch, result: ModelResult) -> None:
     """Write the rdcpkt, then the OM, then remove a stale rdcpkt: an interrupted compile leaves no OM alone."""
     assert result.image is not None
     if job.om_path == STDIO:
+        from gecli.compiler.output_hash import HashingStream
+
         stream = HashingStream(sys.stdout.buffer)
         result.image.write_unseekable(cast("BinaryIO", stream))  # it writes only
         sys.stdout.buffer.flush()
         result.output.sha256 = stream.sha256
         return
     if not record.is_empty:
+        from gecli.artifacts.rdcpkt import write_rdcpkt
+
         result.rdcpkt = OutputFile(job.rdcpkt_path, write_rdcpkt(job.rdcpkt_path, record))
     result.output.size_bytes = write_om(job.om_path, result.image)
     if record.is_empty:

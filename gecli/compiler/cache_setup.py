@@ -6,11 +6,9 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from gecli.cache.cache_conf import BrokenConf, CacheConf, read_cache_conf
-from gecli.cache.graph_key import expanded, has_placeholder, is_graph_key
-from gecli.cache.model_cache import CacheDir
-
 if TYPE_CHECKING:
+    from gecli.cache.cache_conf import CacheConf
+    from gecli.cache.model_cache import CacheDir
     from gecli.compiler.job import Job
     from gecli.options.values import Options
 
@@ -79,6 +77,8 @@ def _cache_setup(options: Options, jobs: Sequence[Job]) -> CacheSetup | CacheOff
         return CacheOff("the cache is not used for models with external weights", "disabled")
     if options.text("session-in") or options.text("session-out"):
         return CacheOff("the cache is not used with --session-in and --session-out", "session")
+    from gecli.cache.model_cache import CacheDir
+
     cache = CacheDir(directory, conf, "debug" if conf.debug_mode else mode, options.text("cache-verify") or "fast")
     timeout = options.number("lock-timeout")
     return CacheSetup(
@@ -134,6 +134,8 @@ def _require_directory(directory: str, *, create: bool) -> None:
 
 
 def _conf(directory: str) -> CacheConf:
+    from gecli.cache.cache_conf import BrokenConf, read_cache_conf
+
     try:
         return read_cache_conf(directory)
     except BrokenConf as broken:
@@ -144,6 +146,7 @@ def _conf(directory: str) -> CacheConf:
 
 
 def _keys(template: str, jobs: Sequence[Job]) -> tuple[str, ...]:
+    from gecli.cache.graph_key import expanded, has_placeholder, is_graph_key
     from gecli.errors import InvalidOption
 
     if len(jobs) > 1 and not has_placeholder(template):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from gecli.error_catalog.entry import COMPILE
 from gecli.errors import CompileError, Diagnostic, GecliError
 
 
@@ -22,6 +21,8 @@ class RefusedWarnings(CompileError):
 
     @property
     def exit_status(self) -> int:
+        from gecli.error_catalog.entry import COMPILE
+
         return COMPILE
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from difflib import get_close_matches
 
 from gecli.compiler.pass_switches import kept_nodes
 from gecli.errors import Diagnostic, GecliError, InvalidOption
@@ -16,6 +15,7 @@ from gecli.ir.op_desc import OpDesc, Port
 from gecli.ir.surgery import insert_after, insert_on_edge
 from gecli.ir.tensor_desc import NO_ATTRS, TensorDesc
 from gecli.loading import LoadedModel
+from gecli.options.spelling import similar
 from gecli.options.values import Options
 
 OUT_NODES, OUTPUT_TYPE = "ge.outputNodeName", "ge.outputDatatype"
@@ -28,7 +28,7 @@ _DTYPES = {
 }
 # The layouts that each front end's models may have (cli.md 1.3).
 _LAYOUTS = {"onnx": ("NCHW", "ND", "NCDHW")}
-_PORT = re.compile(r"(.+):(\d+)")
+_PORT = r"(.+):(\d+)"
 SHOWN = 12  # candidates in a message
 
 
@@ -118,7 +118,7 @@ def _no_input(graph: Graph, name: str, inputs: list[str]) -> Diagnostic:
         "E10017" if other is not None else "E10016",
         f"--input-fp16-nodes names {name!r}, which is not an input",
         why=f"it is a {other.type}" if other is not None else f"the inputs are: {', '.join(inputs[:SHOWN])}",
-        do=" or ".join(f"--input-fp16-nodes {near}" for near in get_close_matches(name, inputs, 1)),
+        do=" or ".join(f"--input-fp16-nodes {near}" for near in similar(name, inputs, 1)),
         option="--input-fp16-nodes",
         actual=name,
         expected=inputs,
@@ -152,7 +152,7 @@ def _find_port(loaded: LoadedModel, name: str) -> Port | Diagnostic:
     port = known.get(name) or loaded.tensors.get(name)
     if port is not None:
         return port
-    match = _PORT.fullmatch(name)
+    match = re.fullmatch(_PORT, name)
     node = graph.get(match[1]) if match else graph.get(name)
     if node is None or node.type == "NetOutput":
         return _no_output(loaded, name, match[1] if match else name)
@@ -175,7 +175,7 @@ def _find_port(loaded: LoadedModel, name: str) -> Port | Diagnostic:
 
 def _no_output(loaded: LoadedModel, name: str, node_name: str) -> Diagnostic:
     nodes = [node.name for node in loaded.graph.nodes() if node.type != "NetOutput" and node.output_descs]
-    near = get_close_matches(node_name, [*nodes, *loaded.tensors], 3)
+    near = similar(node_name, [*nodes, *loaded.tensors], 3)
     candidates = near or [node.name for node in _last(loaded.graph)]
     return Diagnostic(
         "E10016",

@@ -6,16 +6,16 @@ import os
 import re
 import sys
 from collections.abc import Sequence
-from difflib import get_close_matches
 
 from gecli.compiler.failures import refuse
 from gecli.compiler.job import STDIO, Job
 from gecli.compiler.result import ModelResult
 from gecli.errors import Diagnostic, GecliError, InvalidOption, OutputError
+from gecli.options.spelling import similar
 from gecli.options.values import Options
 
 # What atc accepts in a real path (GE: base/common/util.cc).
-_ATC_PATH = re.compile(r"[A-Za-z0-9./_\-\u4e00-\u9fa5]+")
+_ATC_PATH = r"[A-Za-z0-9./_\-\u4e00-\u9fa5]+"
 
 
 def check_paths(jobs: Sequence[Job], options: Options) -> None:
@@ -34,8 +34,8 @@ def check_paths(jobs: Sequence[Job], options: Options) -> None:
         (o, p) for job in jobs for o, p in (("MODEL", job.source), ("--output", job.om_path))
     ):
         real = os.path.realpath(path)
-        if path != STDIO and not _ATC_PATH.fullmatch(real):
-            bad = _ATC_PATH.sub("", real)
+        if path != STDIO and not re.fullmatch(_ATC_PATH, real):
+            bad = re.sub(_ATC_PATH, "", real)
             found.append(
                 Diagnostic(
                     "E13026",
@@ -96,7 +96,7 @@ def check_results(results: Sequence[ModelResult], options: Options) -> None:
     known = sorted({str(row["name"]) for result in results for row in result.variables})
     for name in options.texts("explain-variable"):
         if name not in known:
-            near = get_close_matches(name, known, 3)
+            near = similar(name, known, 3)
             raise InvalidOption(
                 "E10016",
                 f"--explain-variable names {name!r}, which no model has",

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
-
 from gecli.compiler.pass_switches import mix_lists, pass_switches
 from gecli.errors import InvalidOption
 from gecli.layout.platform import Platform, platform_of
+from gecli.options.spelling import similar
 from gecli.options.values import Options
 from gecli.passes.base import CompileSettings, Stage
 from gecli.passes.registry import pass_names
@@ -72,7 +71,7 @@ def _stage_names() -> list[str]:
 def _require_stages(option: str, given: list[str], known: list[str]) -> None:
     for name in given:
         if name not in known:
-            near = get_close_matches(name, known, 3)
+            near = similar(name, known, 3)
             raise InvalidOption(
                 "E10001",
                 f"value {name!r} for {option} is invalid: there is no such stage or pass",

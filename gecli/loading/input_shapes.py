@@ -17,9 +17,9 @@ from gecli.records import dataclass
 UNBOUNDED = -1  # upper end of a range without limit
 INT64_MAX = (1 << 63) - 1
 OPTION = "--input-shape"
-_DIMS_ONLY = re.compile(r"[\d\s,~.x\[\]+-]*\Z")
-_BETWEEN_GROUPS = re.compile(r"\]\s*,\s*(?=\[)")
-_NUMBER = re.compile(r"[+-]?\d+\Z")
+_DIMS_ONLY = r"[\d\s,~.x\[\]+-]*\Z"
+_BETWEEN_GROUPS = r"\]\s*,\s*(?=\[)"
+_NUMBER = r"[+-]?\d+\Z"
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ class _Place:
 
 def _split_items(text: str) -> Iterable[tuple[str, int]]:
     """Items with their place in the text; one trailing `;` is dropped."""
-    text = _BETWEEN_GROUPS.sub(lambda found: "];" + " " * (len(found.group()) - 2), text)
+    text = re.sub(_BETWEEN_GROUPS, lambda found: "];" + " " * (len(found.group()) - 2), text)
     pieces = text.split(";")
     if len(pieces) > 1 and not pieces[-1].strip():
         pieces.pop()
@@ -121,7 +121,7 @@ def _parse_item(item: str, start: int, text: str, position: int, option: str) ->
         )
     split = _name_end(item)
     if split is None:
-        if not _DIMS_ONLY.match(item):
+        if not re.match(_DIMS_ONLY, item):
             raise place.fault(
                 "E10002",
                 f"{option} item {item.strip()!r} has no shape",
@@ -142,7 +142,7 @@ def _parse_item(item: str, start: int, text: str, position: int, option: str) ->
 def _name_end(item: str) -> int | None:
     """Where the name ends: the last `:`; or the last `=` when what follows the `:` is no shape."""
     colon, equals = item.rfind(":"), item.rfind("=")
-    if colon >= 0 and (equals < colon or _DIMS_ONLY.match(item[colon + 1 :])):
+    if colon >= 0 and (equals < colon or re.match(_DIMS_ONLY, item[colon + 1 :])):
         return colon
     if equals >= 0:
         return equals
@@ -196,7 +196,7 @@ def _parse_dim(piece: str, at: int, place: _Place, ranged: bool) -> Range:
 
 
 def _number(piece: str, at: int, place: _Place) -> int:
-    if _NUMBER.match(piece):
+    if re.match(_NUMBER, piece):
         value = int(piece)
         if abs(value) > INT64_MAX:
             raise place.fault("E10013", f"{piece} is out of range", at, f"the largest size is {INT64_MAX}")
@@ -236,7 +236,7 @@ def _parse_size(text: str, sizes: dict[str, int]) -> Diagnostic | None:
     where = f'--dim "{text}"'
     if not equals or not name:
         return Diagnostic("E10002", "--dim needs NAME=N", where=where, do="--dim batch=4", option="--dim")
-    if not _NUMBER.match(number):
+    if not re.match(_NUMBER, number):
         why = f"{number!r} is not an integer"
         return Diagnostic("E10014", f"--dim {name} has no size", where=where, why=why, option="--dim", actual=number)
     size = int(number)

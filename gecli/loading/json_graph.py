@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 from dataclasses import field, replace
-from difflib import get_close_matches
 from typing import Any
 
 from gecli.ir.attributes import DATA_INDEX, DATA_TYPES, INIT_VALUE, VALUE, VARIABLE_TYPES
@@ -21,6 +20,7 @@ from gecli.loading.json_values import Json, Source, kind_of, pointer_to
 from gecli.loading.shape_binding import Binding, ModelInput, Symbols
 from gecli.ops.operator import OperatorType, convert_attribute
 from gecli.ops.registry import find
+from gecli.options.spelling import similar
 from gecli.records import dataclass
 
 VERSION = 1
@@ -272,7 +272,7 @@ class GraphReader:
                     raise source.fault(pointer, f"the link has no {end}", do='{"source": "x", "target": "y"}')
                 name = self._id(link[end], f"{pointer}/{end}")
                 if name not in self.graph:
-                    close = get_close_matches(name, [node.name for _, node in self.read], 1, 0.6)
+                    close = similar(name, [node.name for _, node in self.read], 1, 0.6)
                     do = f"did you mean {close[0]!r}?" if close else ""
                     raise source.fault(f"{pointer}/{end}", f"there is no node {name!r}", "a link names it", do)
                 ends.append(name)
@@ -460,7 +460,7 @@ def _bare(desc: TensorDesc) -> TensorDesc:
 
 def warn_unknown(source: Source, members: dict[str, Json], known: frozenset[str], pointer: str, what: str) -> None:
     for name in sorted(members.keys() - known):
-        close = get_close_matches(name, sorted(known), 1, 0.7)
+        close = similar(name, sorted(known), 1, 0.7)
         source.warn(
             pointer + pointer_to(name),
             f"unknown member {name!r} of {what} is ignored",

@@ -6,7 +6,6 @@ import json
 import os
 import re
 from collections.abc import Iterable
-from difflib import get_close_matches
 
 from gecli.errors import Diagnostic, InputError
 from gecli.ir.graph import Graph
@@ -16,6 +15,7 @@ from gecli.loading.json_values import Json, Source, pointer_to
 from gecli.loading.loaded_model import LoadedModel, LoadOptions
 from gecli.loading.shape_binding import Binding, bind_input_shapes
 from gecli.ops.registry import find
+from gecli.options.spelling import similar
 
 DOCUMENT_KEYS = frozenset(
     ("gecli_graph", "directed", "multigraph", "graph", "nodes", "links", "edges", "subgraphs", "comment", "$schema")
@@ -192,7 +192,7 @@ def _check_types(source: Source, readers: Iterable[GraphReader]) -> None:
         )
     ]
     for name in sorted(found):
-        (first, pointer), close = found[name][0], get_close_matches(name, sorted(FAMILY_OF_TYPE), 1, 0.6)
+        (first, pointer), close = found[name][0], similar(name, sorted(FAMILY_OF_TYPE), 1, 0.6)
         diagnostics.append(
             Diagnostic(
                 "E10501",

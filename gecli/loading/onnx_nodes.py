@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import field
-from difflib import get_close_matches
 from typing import Any
 
 from gecli.errors import Diagnostic, InputError
@@ -14,6 +13,7 @@ from gecli.ops.inference import MAX_RANK
 from gecli.ops.onnx_import import Importer
 from gecli.ops.operator import From, OperatorType
 from gecli.ops.registry import find_onnx
+from gecli.options.spelling import similar
 from gecli.records import dataclass
 from gecli.wire.onnx import tensor_weight
 
@@ -382,7 +382,7 @@ def _unsupported(model: OnnxModel, key: tuple[str, str, int], names: list[str]) 
 
     domain, op, opset = key
     others = sorted(name for known, name in FAMILY_OF_ONNX if known == domain)
-    close = get_close_matches(op, others, 1, 0.75)
+    close = similar(op, others, 1, 0.75)
     if op in others:
         why = f"gecli imports {op}, but not of opset {opset}"
     else:

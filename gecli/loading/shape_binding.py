@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
-from difflib import get_close_matches
 from typing import Any
 
 from gecli.errors import Diagnostic, InvalidOption
 from gecli.ir.tensor_desc import UNKNOWN_RANK, Range, TensorDesc
 from gecli.loading.input_shapes import UNBOUNDED, InputShapes, ShapeItem
+from gecli.options.spelling import similar
 from gecli.records import dataclass
 
 Symbols = tuple[str | None, ...]
@@ -191,7 +191,7 @@ def _cure(item: ShapeItem, inputs: Sequence[ModelInput]) -> str:
     """An option that works: the given dims for the input that was meant, if they fit it, else every declared shape."""
     fitting = [each for each in inputs if _fits(item, each)]
     names = [each.name for each in fitting]
-    close = get_close_matches(item.name or "", names, 1, 0.5) or (names if len(inputs) == 1 else [])
+    close = similar(item.name or "", names, 1, 0.5) or (names if len(inputs) == 1 else [])
     if close:
         return f'{item.option} "{close[0]}:{item.given}"'
     shapes = [f"{each.name}:{_usable(each)}" for each in inputs if each.desc.shape != UNKNOWN_RANK]
@@ -217,7 +217,7 @@ def _check_symbols(
     for name in sizes:
         if name in known:
             continue
-        close = get_close_matches(name, known, 1, 0.5)
+        close = similar(name, known, 1, 0.5)
         faults.append(
             Diagnostic(
                 "E10016",

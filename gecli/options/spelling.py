@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 
 def closest(word: str, known: Iterable[str], limit: int = 3, count: int = 3) -> list[str]:
@@ -14,6 +14,13 @@ def closest(word: str, known: Iterable[str], limit: int = 3, count: int = 3) -> 
         if distance <= limit:
             found.append((distance, name))
     return [name for _, name in sorted(found)[:count]]
+
+
+def similar(word: str, known: Sequence[str], count: int = 3, cutoff: float = 0.6) -> list[str]:
+    """As `difflib.get_close_matches`, whose module is loaded when a name is wrong only."""
+    from difflib import get_close_matches
+
+    return get_close_matches(word, known, count, cutoff)
 
 
 def edit_distance(a: str, b: str, limit: int) -> int:
