@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from figures import START_UP_MODEL, Figures, growth_exponent, measured, paired_ratio
 
-MB = 1e6
+MB, MIB = 1e6, 1 << 20
 SMALL_BYTES = 5 * MB
 LARGE_BYTES = 400 * MB
 
@@ -29,6 +29,9 @@ SMALL_LOAD_BAR, LARGE_LOAD_BAR = 0.75, 0.15
 REFERENCE_BAR = 0.05
 ERROR_BAR = 1e-5
 RUN_PEAK_BAR = 1.0
+SUMMARY_BAR_S, SUMMARY_PEAK_BAR = 0.5, 150 * MIB  # of an OM of 1 GiB, the time over that of --version
+NODES_BAR_S = 4.0  # of an OM of 100,000 nodes
+INSPECT_PEAK_OF_FILE, INSPECT_PEAK_BASE = 2, 64 * MIB  # no view may need more than this
 
 LATENCY_BARS = {"transformer": 1.8, "convolution": 3.0, "depthwise": 6.0, "recurrent": 5.0, "node-bound": 2.0}
 KINDS = {
@@ -71,9 +74,10 @@ class Row:
     floor: str = ""
 
 
-def table_rows(start_up: Figures | None, models: Sequence[Figures]) -> list[Row]:
+def table_rows(start_up: Figures | None, models: Sequence[Figures], inspect: Figures | None = None) -> list[Row]:
     """Every goal there are figures for, in the order of the README."""
     rows = list(_start_up_rows(start_up)) if start_up else []
+    rows += _inspect_rows(inspect) if inspect else []
     real = [model for model in models if model.real]
     judged = [model for model in models if model.name != START_UP_MODEL]
     rows += (_against(m, "cache hit / pass", "hit", "pass", _hit_bar(m)) for m in judged)
@@ -100,6 +104,33 @@ def table_rows(start_up: Figures | None, models: Sequence[Figures]) -> list[Row]
 def _start_up_rows(figures: Figures) -> Iterator[Row]:
     for command in ("--version", "--help"):
         yield _ratio_row(f"gecli {command} / pass", figures, figures.wall_s, command, "pass", START_UP_BAR)
+
+
+def _inspect_rows(figures: Figures) -> Iterator[Row]:
+    """Bars in seconds and bytes, not against a peer: there is none that opens these files."""
+    summary, version, nodes = (figures.wall_s.get(name) for name in ("summary", "--version", "nodes"))
+    over = [a - b for a, b in zip(summary or [], version or [])]
+    yield _limit_row("inspect-om --summary of 1 GiB - --version", figures, "summary", over, SUMMARY_BAR_S)
+    yield _inspect_peak("inspect-om --summary of 1 GiB, peak memory", figures, "summary", SUMMARY_PEAK_BAR)
+    yield _limit_row("inspect-om --nodes of elt-100k", figures, "nodes", nodes or [], NODES_BAR_S)
+    bound = INSPECT_PEAK_OF_FILE * figures.om_bytes.get("many", 0) + INSPECT_PEAK_BASE
+    yield _inspect_peak("inspect-om --nodes of elt-100k, peak memory", figures, "nodes", bound)
+
+
+def _limit_row(measure: str, figures: Figures, job: str, walls: Sequence[float], bar_s: float) -> Row:
+    bar = f"<= {seconds(bar_s)}"
+    if not walls:
+        return Row(measure, "-", "", "", bar, None, figures.why_not(job, "compile"))
+    wall = statistics.median(walls)
+    return Row(measure, seconds(wall), "", "", bar, wall <= bar_s)
+
+
+def _inspect_peak(measure: str, figures: Figures, job: str, bound: float) -> Row:
+    peak = figures.peak_mb.get(job)
+    bar = f"<= {bound / MB:.0f} MB"
+    if peak is None:
+        return Row(measure, "-", "", "", bar, None, figures.why_not(job, "compile"))
+    return Row(measure, _peak(peak), "", "", bar, peak <= bound / MB)
 
 
 def _against(model: Figures, what: str, ours: str, peer: str, bar: float | None) -> Row:

@@ -7,6 +7,8 @@ elt-10, elt-1k, elt-10k, elt-100k   N elementwise nodes on [1, 64] with skip con
 mlp-deep                            100 layers of 1024 x 1024 (MatMul + Add + Relu), 420 MB of weights
 bert-base-shape                     12 layers, width 768, 12 heads, 434 MB of weights, sequence 128, attention
                                     spelled out as the PyTorch exporter does, GELU by Erf
+gib                                 11 matrix products with 1 GiB of weights, all zero, in a file with holes: for
+                                    looking at, not for running
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -138,6 +141,30 @@ def bert(path: Path, width: int = 768, heads: int = 12, layers: int = 12, words:
     b.save(path, ("last_hidden_state", [1, seq, width]), feeds)
 
 
+def gib(path: Path, first: int = 5000, layers: int = 11) -> None:
+    """Every weight has a size of its own, so that none is stored for another."""
+    widths = [first + 16 * k for k in range(layers + 1)]
+    data = path.with_suffix(".weights")
+    nodes, weights, position = [], [], 0
+    for k, (rows, columns) in enumerate(pairwise(widths)):
+        size = 4 * rows * columns
+        weight = TensorProto(name=f"w{k}", data_type=TensorProto.FLOAT, dims=[rows, columns])
+        weight.data_location = TensorProto.EXTERNAL
+        for key, value in (("location", data.name), ("offset", str(position)), ("length", str(size))):
+            weight.external_data.add(key=key, value=value)
+        weights.append(weight)
+        nodes.append(helper.make_node("MatMul", [f"x{k}", f"w{k}"], [f"x{k + 1}"], name=f"m{k}"))
+        position += size
+    with data.open("wb") as stream:
+        stream.truncate(position)
+    inputs = [helper.make_tensor_value_info("x0", TensorProto.FLOAT, [1, widths[0]])]
+    outputs = [helper.make_tensor_value_info(f"x{layers}", TensorProto.FLOAT, [1, widths[-1]])]
+    graph = helper.make_graph(nodes, "gib", inputs, outputs, weights)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=8)
+    path.write_bytes(model.SerializeToString())
+    feeds_path(path).write_text(json.dumps({"x0": {"shape": [1, widths[0]], "dtype": "float32"}}, indent=1))
+
+
 MAKERS: dict[str, Callable[[Path], None]] = {
     "elt-10": lambda path: elementwise(path, 10),
     "elt-1k": lambda path: elementwise(path, 1_000),
@@ -145,6 +172,7 @@ MAKERS: dict[str, Callable[[Path], None]] = {
     "elt-100k": lambda path: elementwise(path, 100_000),
     "mlp-deep": mlp,
     "bert-base-shape": bert,
+    "gib": gib,
 }
 
 

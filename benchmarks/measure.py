@@ -46,6 +46,27 @@ class Bench:
             )
         return figures
 
+    def inspecting(self, large: Path, many: Path) -> Figures:
+        """inspect-om of the OMs of two models: one of a GiB of weights, one of 100,000 nodes."""
+        figures = Figures("inspect")
+        with tempfile.TemporaryDirectory() as folder:
+            session = Session(self, Path(folder))
+            for name, model in (("large", large), ("many", many)):
+                words = [*GECLI, "compile", str(model.resolve()), "-o", f"{name}.om", "--format-policy", "origin"]
+                compiled = session.run(*words)
+                if compiled.status != 0:
+                    figures.failures["compile"] = f"{model.name}: {compiled.failure}"
+                    return figures
+                figures.om_bytes[name] = (session.folder / f"{name}.om").stat().st_size
+            show = [*GECLI, "inspect-om"]
+            commands = {
+                "--version": [*GECLI, "--version"],
+                "summary": [*show, "large.om", "--summary"],
+                "nodes": [*show, "many.om", "--nodes"],
+            }
+            session.take(figures, {name: session.job(words) for name, words in commands.items()})
+        return figures
+
     def model(self, model: Path, real: bool) -> Figures:
         """Every figure of one model."""
         figures = Figures(model.stem, real, model.stat().st_size)

@@ -23,7 +23,8 @@ SYNTHETIC = ["elt-10", "elt-1k", "elt-10k", "elt-100k", "bert-base-shape"]
 ON_REQUEST = ["mlp-deep"]  # synthetic too, measured when --only names it
 QUICK_SYNTHETIC = ["elt-10", "elt-1k", "elt-10k"]
 QUICK_BYTES = 5_000_000
-START_UP = "start-up"
+START_UP, INSPECT = "start-up", "inspect"
+INSPECTED = ["gib", "elt-100k"]
 FACTS = """
 import json, numpy, onnxruntime, gecli.version
 from threadpoolctl import threadpool_info
@@ -42,15 +43,28 @@ def main() -> int:
     only = set(filter(None, options.only.split(",")))
     real, synthetic = choose_models(options.models, options.synthetic, only, options.quick)
     start_up = bench.start_up() if not only or START_UP in only else None
+    inspect = None
+    if INSPECT in only or not (only or options.quick):
+        inspect = bench.inspecting(*made_models(options.synthetic, INSPECTED))
     figures: list[Figures] = []
+
+    def keep() -> None:
+        if options.json:
+            kept = {
+                "machine": facts,
+                "start_up": start_up and asdict(start_up),
+                "inspect": inspect and asdict(inspect),
+                "models": [asdict(each) for each in figures],
+            }
+            options.json.write_text(json.dumps(kept, indent=1))
+
+    keep()
     for path in [*real, *synthetic]:
         start = time.perf_counter()
         figures.append(bench.model(path, real=path in real))
         print(f"{path.stem}: {time.perf_counter() - start:.0f} s", file=sys.stderr, flush=True)
-        if options.json:
-            kept = {"machine": facts, "start_up": start_up and asdict(start_up), "models": [asdict(f) for f in figures]}
-            options.json.write_text(json.dumps(kept, indent=1))
-    rows = table_rows(start_up, figures)
+        keep()
+    rows = table_rows(start_up, figures, inspect)
     print("\n".join(f"{name}: {value}" for name, value in facts.items()), markdown(rows), summary(rows), sep="\n\n")
     return 0
 
@@ -63,7 +77,9 @@ def parse() -> argparse.Namespace:
     )
     parser.add_argument("--rounds", type=int, default=5, help="measured rounds after one to warm up (default 5)")
     parser.add_argument("--threads", type=int, default=cores(), help="of gecli and of its peers (default: the cores)")
-    parser.add_argument("--only", default="", metavar="NAME,...", help=f"only these models; {START_UP} is a name too")
+    parser.add_argument(
+        "--only", default="", metavar="NAME,...", help=f"only these models; {START_UP} and {INSPECT} are names too"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every figure here, model by model")
     parser.add_argument("--quick", action="store_true", help="one round, small models only, no ReferenceEvaluator")
     return parser.parse_args()
@@ -80,14 +96,19 @@ def choose_models(models: Path | None, synthetic: Path, only: set[str], quick: b
     if only:
         real = [path for path in real if path.stem in only]
         names = [name for name in [*SYNTHETIC, *ON_REQUEST] if name in only]
-        unknown = only - {path.stem for path in real} - {*names, START_UP}
+        unknown = only - {path.stem for path in real} - {*names, START_UP, INSPECT}
         if unknown:
             raise SystemExit(f"no such model: {', '.join(sorted(unknown))}")
+    return real, made_models(synthetic, names)
+
+
+def made_models(synthetic: Path, names: list[str]) -> list[Path]:
+    """The synthetic models of these names; makes those that are missing."""
     made = [synthetic / f"{name}.onnx" for name in names]
     missing = [path.stem for path in made if not path.is_file()]
     if missing:
         subprocess.run([sys.executable, str(HERE / "make_models.py"), str(synthetic), *missing], check=True, stdout=2)
-    return real, made
+    return made
 
 
 def size(path: Path) -> int:

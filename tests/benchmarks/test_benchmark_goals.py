@@ -100,6 +100,28 @@ def test_the_floor_is_held_against_the_same_peer() -> None:
     }
 
 
+def test_inspection_is_held_against_seconds_and_bytes() -> None:
+    figures = Figures(
+        "inspect",
+        wall_s={"--version": [0.02, 0.02, 0.5], "summary": [0.3, 0.32, 0.9], "nodes": [4.5, 4.1, 3.0]},
+        peak_mb={"summary": 40.0, "nodes": 200.0},
+        om_bytes={"large": 1 << 30, "many": 50_000_000},
+    )
+    rows = {row.measure: (row.ours, row.bar, row.met) for row in table_rows(None, [], figures)}
+    assert rows == {
+        "inspect-om --summary of 1 GiB - --version": ("300 ms", "<= 500 ms", True),
+        "inspect-om --summary of 1 GiB, peak memory": ("40 MB", "<= 157 MB", True),
+        "inspect-om --nodes of elt-100k": ("4.10 s", "<= 4.00 s", False),
+        "inspect-om --nodes of elt-100k, peak memory": ("200 MB", "<= 167 MB", False),
+    }
+
+
+def test_an_inspection_that_failed_has_the_reason_in_every_row() -> None:
+    figures = Figures("inspect", failures={"compile": "gib.onnx: exit 5: error[G6002]: no space"})
+    rows = table_rows(None, [], figures)
+    assert len(rows) == 4 and all(row.met is None and "no space" in row.note for row in rows)
+
+
 def test_large_models_have_their_own_bars() -> None:
     rows = rows_of(a_model("bert-base-shape", 434_000_000, real=False))
     assert rows["cold compile / ort compile: bert-base-shape"].bar == "<= 0.55"

@@ -103,11 +103,14 @@ def test_a_synthetic_model_is_valid_and_has_the_nodes_of_its_name(tmp_path: Path
     assert input_shape_option(tmp_path / "elt-10.onnx") == "x:1,64"
 
 
-@pytest.mark.parametrize("maker", ["bert", "mlp"])
+@pytest.mark.parametrize("maker", ["bert", "mlp", "gib"])
 def test_a_small_sibling_of_a_large_synthetic_model_is_valid(maker: str, tmp_path: Path) -> None:
     path = tmp_path / "small.onnx"
     if maker == "bert":
         make_models.bert(path, width=16, heads=2, layers=2, words=50, seq=4)
+    elif maker == "gib":
+        make_models.gib(path, first=8, layers=2)
+        assert path.with_suffix(".weights").stat().st_size == 4 * (8 * 24 + 24 * 40)
     else:
         make_models.mlp(path, width=8, layers=3)
     onnx.checker.check_model(onnx.load(path), full_check=True)
@@ -121,6 +124,18 @@ def test_only_names_models_and_what_is_absent_is_refused(tmp_path: Path) -> None
         choose_models(None, tmp_path, {"resnet"}, quick=False)
     with pytest.raises(SystemExit, match="get_models"):
         choose_models(tmp_path / "absent", tmp_path, set(), quick=False)
+
+
+def test_inspection_is_measured_from_end_to_end(tmp_path: Path) -> None:
+    make_models.gib(tmp_path / "gib.onnx", first=8, layers=2)
+    make_models.main(tmp_path, "elt-10")
+    bench = Bench(rounds=1, threads=1, warm_up=0)
+    figures = bench.inspecting(tmp_path / "gib.onnx", tmp_path / "elt-10.onnx")
+    assert figures.failures == {}
+    assert set(figures.wall_s) == set(figures.peak_mb) == {"--version", "summary", "nodes"}
+    assert set(figures.om_bytes) == {"large", "many"}
+    failed = bench.inspecting(tmp_path / "absent.onnx", tmp_path / "elt-10.onnx")
+    assert "absent.onnx: exit 3" in failed.failures["compile"] and not failed.wall_s
 
 
 def test_a_model_is_measured_from_end_to_end(tmp_path: Path) -> None:
