@@ -171,7 +171,10 @@ class Graph:
         if node.name in self._nodes:
             raise GraphError(f"graph {self.name!r} already has a node {node.name!r}")
         self._nodes[node.name] = node
-        self._by_type.setdefault(node.type, {})[node] = None
+        same = self._by_type.get(node.type)
+        if same is None:
+            same = self._by_type[node.type] = {}
+        same[node] = None
         self.networkx.add_node(node.name, op=node)
         node.graph = self
         node.seq = self._next_seq
@@ -228,18 +231,20 @@ class Graph:
 
     def connect(self, source: Port, node: OpDesc, slot: int) -> None:
         """Feed input `slot` of `node` from `source`. Raises GraphError when the slot is taken or the port missing."""
-        if source.index >= len(source.node.output_descs):
-            raise GraphError(f"{source.node.name!r} has no output {source.index}")
-        while len(node.inputs) <= slot:
-            node.inputs.append(None)
-        while len(node.input_descs) <= slot:
-            node.input_descs.append(None)
-        if node.inputs[slot] is not None:
-            raise GraphError(f"input {slot} of {node.name!r} is already fed by {node.inputs[slot]}")
-        node.inputs[slot] = source
-        source.node.users[source.index][Use(node, slot)] = None
-        self.networkx.add_edge(source.node.name, node.name, _edge_key(source.index, slot))
-        if _order(source.node) >= _order(node):
+        producer, index = source
+        if index >= len(producer.output_descs):
+            raise GraphError(f"{producer.name!r} has no output {index}")
+        inputs, descs = node.inputs, node.input_descs
+        while len(inputs) <= slot:
+            inputs.append(None)
+        while len(descs) <= slot:
+            descs.append(None)
+        if inputs[slot] is not None:
+            raise GraphError(f"input {slot} of {node.name!r} is already fed by {inputs[slot]}")
+        inputs[slot] = source
+        producer.users[index][Use(node, slot)] = None
+        self.networkx.add_edge(producer.name, node.name, _edge_key(index, slot))
+        if producer.rank >= node.rank and _order(producer) >= _order(node):
             self._backward_edge = True
 
     def disconnect(self, node: OpDesc, slot: int) -> Port | None:
@@ -396,5 +401,5 @@ def feed(graph: Graph, node: OpDesc, *sources: Port | None) -> OpDesc:
                 node.input_descs.append(None)
             continue
         graph.connect(source, node, slot)
-        node.input_descs[slot] = source.desc
+        node.input_descs[slot] = source[0].output_descs[source[1]]
     return node

@@ -142,7 +142,7 @@ class GraphBuilder:
         attrs: dict[str, Any],
     ) -> dict[int, Port]:
         kind, mapping = found
-        values = dict(mapping.defaults)
+        values = dict(mapping.defaults) if mapping.defaults else {}
         for key, value in attrs.items():
             renamed = mapping.attrs.get(key, key)
             declared = kind.attributes.get(renamed)
@@ -153,6 +153,8 @@ class GraphBuilder:
             values[ORIGINAL_OP_NAMES] = (self._origin,)
         feed(self.graph, node, *_without_absent_tail(inputs))
         self.inference.infer(node, _wanted(outputs))
+        if len(node.output_descs) == 1:
+            return {0: Port(node, 0)}
         return {index: Port(node, index) for index in range(len(node.output_descs))}
 
     def _converted(self, annotation: str, value: Any, key: str, name: str) -> Any:
