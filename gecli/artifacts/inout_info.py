@@ -11,6 +11,7 @@ from gecli.ir.attributes import DATA_INDEX, DATA_TYPES
 from gecli.ir.dtype import DataType
 from gecli.ir.format import Format
 from gecli.records import dataclass
+from gecli.wire.byte_source import ByteSource
 from gecli.wire.om_faults import om_error
 
 if TYPE_CHECKING:
@@ -63,18 +64,20 @@ class InOutInfo:
         return b"".join(struct.pack("<II", kind, len(data)) + data for kind, data in blocks if data)
 
 
-def parse_inout_info(data: bytes, *, path: str | None = None, offset: int = 0) -> InOutInfo:
+def parse_inout_info(data: bytes | ByteSource, *, path: str | None = None, offset: int = 0) -> InOutInfo:
     """The partition's content. Raises InputError (bad-inout) naming the file offset."""
-    reader = _Reader(data, path, offset)
-    if len(data) > MAX_INOUT_BYTES:
-        raise reader.fail(f"{len(data)} bytes, at most {MAX_INOUT_BYTES} are read")
+    size = len(data) if isinstance(data, bytes) else data.size
+    if size > MAX_INOUT_BYTES:
+        raise _Reader(b"", path, offset).fail(f"{size} bytes, at most {MAX_INOUT_BYTES} are read")
+    reader = _Reader(data if isinstance(data, bytes) else data.read(0, size), path, offset)
+    data = reader.data
     blocks: dict[int, Any] = {}
     unknown: list[int] = []
     while reader.left:
         kind, length = reader.u32(), reader.u32()
         reader.require(length, f"block {kind}")
         end = reader.end = reader.position + length
-        if kind in blocks or kind in unknown:
+        if kind in blocks:
             raise reader.fail(f"block {kind} occurs twice")
         if kind in (INPUTS, OUTPUTS):
             blocks[kind] = tuple(reader.tensor(end) for _ in range(reader.count(end, _HEAD.size)))

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from time import perf_counter_ns
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gecli.artifacts.om_file import OmFile, OmModel, read_om
+from gecli.artifacts.part_faults import part_faults
 from gecli.artifacts.partition_table import PartitionType
-from gecli.artifacts.rdcpkt import read_rdcpkt
 from gecli.errors import CompileError, Diagnostic, InputError
 from gecli.ir.attributes import CONST_TYPES, INIT_VALUE, REF_VAR_SRC_VAR_NAME, VALUE
 from gecli.ir.op_desc import OpDesc, Port
@@ -28,8 +27,11 @@ from gecli.runtime.program import bind_program
 from gecli.runtime.record_checks import MEMORY_SIZE, VARIABLE_BASE, require_loadable
 from gecli.runtime.variable_store import VariableStore
 from gecli.variables.trans_road import TransRoad
-from gecli.variables.var_match import VarDescCache
 from gecli.wire.model_record import GraphRecord
+from gecli.wire.om_faults import in_order
+
+if TYPE_CHECKING:
+    from gecli.variables.var_match import VarDescCache
 
 Array = NDArray[Any]
 DEFAULT_VARIABLE_BASE = 137438953472  # 128 GiB: GE's kVarMemoryLogicBase
@@ -64,15 +66,17 @@ class Session:
         name = os.fspath(path)
         om = read_om(name)
         om.require_runnable()
-        damage = om.verify_checksum() if _is_small(om) else None
-        if damage is not None:
-            raise InputError.of([damage])
         record = om.model()
         record.require_sound()
         if not record.graphs:
             raise InputError(
                 "G3011", f"{name}: MODEL_DEF has no graph", kind="bad-graph", file=name, do="compile the model again"
             )
+        damage = part_faults(om)
+        if not damage and _is_small(om) and (problem := om.verify_checksum()) is not None:
+            damage = [problem]
+        if damage:
+            raise InputError.of(in_order(damage))
         self.warnings += [*om.warnings, *(p for p in record.problems if p.severity == "warning")]
         packet = self._packet(name, rdcpkt, record.root)
         loader = _Loader(om, record.root, {graph.name: graph for graph in record.graphs}, packet, self.store, name)
@@ -84,15 +88,16 @@ class Session:
         return model
 
     def _packet(self, name: str, rdcpkt: str | os.PathLike[str] | None, graph: GraphRecord) -> VarDescCache | None:
-        beside = Path(name).with_suffix(".rdcpkt")
-        path = beside if rdcpkt is None else Path(rdcpkt)
-        if rdcpkt is not None or path.exists():
-            return read_rdcpkt(path).after
+        beside = os.path.splitext(name)[0] + ".rdcpkt"
+        if rdcpkt is not None or os.path.exists(beside):
+            from gecli.artifacts.rdcpkt import read_rdcpkt
+
+            return read_rdcpkt(beside if rdcpkt is None else rdcpkt).after
         if any(node.is_variable and node.ref_variable is None for node in graph.nodes):
             self.warnings.append(
                 Diagnostic(
                     "G3007",
-                    f"{name} has variables but no {beside.name} beside it",
+                    f"{name} has variables but no {os.path.basename(beside)} beside it",
                     why="data in the user's format cannot be converted to the stored one",
                     do="keep the .rdcpkt beside the .om, or name it with --vars",
                     severity="warning",
@@ -149,7 +154,7 @@ class _Loader:
     def _load(self, attrs: dict[str, Any], init: str) -> LoadedModel:
         self._register_variables()
         model = LoadedModel(
-            name=Path(self.path).stem,
+            name=os.path.splitext(os.path.basename(self.path))[0],
             path=self.path,
             inputs=model_inputs(self.graph.nodes),
             outputs=model_outputs(self.graph.nodes, attrs),

@@ -9,6 +9,7 @@ from gecli.errors import Diagnostic, InputError
 from gecli.ir.op_desc import OpDesc
 from gecli.ir.placement import Placement
 from gecli.records import dataclass
+from gecli.wire.om_faults import in_order
 
 if TYPE_CHECKING:
     from gecli.ir.graph import Graph
@@ -70,6 +71,6 @@ class ModelRecord:
 
     def require_sound(self) -> None:
         """Raises InputError with every error found while reading."""
-        errors = [problem for problem in self.problems if problem.severity == "error"]
+        errors = in_order(problem for problem in self.problems if problem.severity == "error")
         if errors:
             raise InputError.of(errors)

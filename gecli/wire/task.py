@@ -8,10 +8,7 @@ from enum import IntEnum
 from struct import Struct
 from typing import Any
 
-from gecli.errors import InputError
-from gecli.pb import task_pb2
 from gecli.records import dataclass
-from gecli.wire.decode_errors import DECODE_ERRORS
 from gecli.wire.writer import bytes_field, header, number_field, text_field
 
 Message = Any
@@ -204,84 +201,3 @@ class _Kernels:
             sizes += header(13, 8 * count)
         names = text_field(16, task.so_name) + text_field(17, task.kernel_name)
         return context_end, sizes, names, Struct(f"<{count}Q")
-
-
-def decode_tasks(data: bytes, *, path: str | None = None, offset: int = 0) -> TaskList:
-    """The task list in ModelTaskDef bytes. Raises InputError (bad-proto)."""
-    try:
-        message = task_pb2.ModelTaskDef.FromString(data)
-    except DECODE_ERRORS as error:
-        raise InputError(
-            "G3004",
-            f"TASK_INFO is not a readable task list: {error}",
-            kind="bad-proto",
-            where="TASK_INFO",
-            file=path,
-            offset=offset,
-        ) from error
-    return TaskList(
-        tuple(_task(task) for task in message.task),
-        message.version,
-        message.memory_size,
-        message.weight_size,
-        message.stream_num,
-        message.event_num,
-        message.base_addr,
-        message.weight_addr,
-        message.batch_num,
-        dict(message.attr),
-    )
-
-
-def _task(message: Message) -> Task:
-    kind, stream, event = message.type, message.stream_id, message.event_id
-    if message.HasField("kernel"):
-        kernel = message.kernel
-        context = kernel.context
-        return Task(
-            kind,
-            stream,
-            context.op_index,
-            context.kernel_type,
-            kernel.stub_func,
-            kernel.so_name,
-            kernel.kernel_name,
-            kernel.block_dim,
-            _addresses(kernel.args),
-            kernel.args_size,
-            context.args_format,
-            event,
-        )
-    if message.HasField("kernel_with_handle"):
-        kernel = message.kernel_with_handle
-        return Task(
-            kind,
-            stream,
-            kernel.context.op_index,
-            kernel.context.kernel_type,
-            kernel_name=kernel.original_kernel_key,
-            block_dim=kernel.block_dim,
-            args=_addresses(kernel.args),
-            args_size=kernel.args_size,
-            args_format=kernel.context.args_format,
-            event_id=event,
-        )
-    if message.HasField("kernel_ex"):
-        kernel = message.kernel_ex
-        return Task(
-            kind, stream, kernel.op_index, args=_addresses(kernel.args), args_size=kernel.args_size, event_id=event
-        )
-    return Task(kind, stream, _owner(message), event_id=event)
-
-
-def _owner(message: Message) -> int | None:
-    for name in ("event_ex", "memcpy_async", "stream_active"):
-        if message.HasField(name):
-            index: int = getattr(message, name).op_index
-            return index
-    return None
-
-
-def _addresses(data: bytes) -> tuple[int, ...]:
-    """Whole 64-bit words; what is left over is no address."""
-    return tuple(memoryview(data[: len(data) // 8 * 8]).cast("Q"))

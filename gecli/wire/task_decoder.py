@@ -31,6 +31,21 @@ def decode_tasks(data: bytes | ByteSource, *, path: str | None = None, offset: i
         raise om_error("bad-proto", path, message, source.base + error.offset, where="TASK_INFO") from error
 
 
+def check_tasks(source: ByteSource, *, path: str | None = None, offset: int = 0) -> None:
+    """Raises InputError (bad-proto) when the bytes are no task list, without making one."""
+    scanner = FieldScanner(source)
+    position = 0
+    try:
+        for span in scanner.spans(0, source.size):
+            position = span.begin
+            if span.number == TASKS and span.kind == LENGTH_DELIMITED and span.end - span.body <= MAX_FIELD_BYTES:
+                task_pb2.TaskDef.FromString(scanner.take(span.body, span.end))
+    except (*DECODE_ERRORS, WireError) as error:
+        at = error.offset if isinstance(error, WireError) else position
+        message = f"TASK_INFO of {source.size} bytes: {reason(error)}"
+        raise om_error("bad-proto", path, message, offset + at, where="TASK_INFO") from error
+
+
 def _decoded(source: ByteSource) -> TaskList:
     scanner = FieldScanner(source)
     budget = MemoryBudget(source.size)

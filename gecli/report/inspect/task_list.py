@@ -35,6 +35,8 @@ def tasks_view(subject: Subject) -> View:
 
     models: list[dict[str, Any]] = []
     blocks: list[Block] = []
+    if subject.om is None:
+        raise subject.lacks("tasks")
     for index in range(subject.model_count):
         tasks = subject.tasks(index)
         if tasks is None:
