@@ -1,8 +1,9 @@
-"""The published JSON Schemas describe what the views print."""
+"""The published JSON Schemas describe what the views print, for every kind of file."""
 
 from __future__ import annotations
 
 import json
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -11,26 +12,39 @@ import pytest
 
 import gecli.report
 
-from .conftest import REAL, Inspect
+from .conftest import REAL, Files, Inspect
 
 SCHEMAS = Path(gecli.report.__file__).parent / "schemas"
 VIEWS = {
     "summary": ["--summary"], "info": ["--info"], "nodes": ["--nodes", "--show", "attrs,weights,io,edges"],
     "tensors": ["--tensors", "--stats"], "vars": ["--vars", "--map"], "io": ["--io"], "partitions": ["--partitions"],
-    "tasks": ["--tasks"], "kernels": ["--kernels"], "options": ["--options"], "hex": ["--hex", "table"], "model": [],
-    "atc-json": ["--atc-json"],
+    "tasks": ["--tasks"], "kernels": ["--kernels"], "options": ["--options"], "hex": ["--hex", "file:0:64"],
+    "model": ["--full"], "atc-json": ["--atc-json"],
 }  # fmt: skip
+READABLE = sorted(path.name for path in REAL.glob("*.om") if not path.name.startswith("encrypted"))
+OF_GRAPHS = ("summary", "nodes", "tensors", "vars", "io", "options", "hex", "model", "atc-json")
+OF_CONTAINERS = ("summary", "partitions", "hex", "model")
+# Files without a graph, or without a container, have these views; the others are refused by name.
+PARTIAL = {
+    "rdcpkt": ("summary", "vars", "hex", "model"),
+    "session": ("summary", "vars", "hex", "model"),
+    "idx": ("summary", "hex", "model"),
+    "model-def": (*OF_GRAPHS, "info"),
+    "ge-text": (*OF_GRAPHS, "info"),
+    "ge-onnx-text": (*OF_GRAPHS, "info"),
+    "bundle": (*OF_CONTAINERS, "tasks", "kernels"),
+}
 
 
-def schema(view: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((SCHEMAS / f"inspect.{view}.json").read_text(encoding="utf-8"))
-    jsonschema.Draft202012Validator.check_schema(found)
-    return found
+@cache
+def validator(view: str) -> Any:
+    schema = json.loads((SCHEMAS / f"inspect.{view}.json").read_text(encoding="utf-8"))
+    return jsonschema.Draft202012Validator(schema)
 
 
 def check(view: str, text: str) -> dict[str, Any]:
     document: dict[str, Any] = json.loads(text)
-    jsonschema.validate(document, schema(view))
+    validator(view).validate(document)
     return document
 
 
@@ -39,45 +53,100 @@ def test_there_is_one_schema_for_every_document() -> None:
     assert names == {f"inspect.{view}.json" for view in (*VIEWS, "extract", "salvage", "oneline", "files")}
 
 
+@pytest.mark.parametrize("path", sorted(SCHEMAS.glob("inspect.*.json")), ids=lambda path: path.stem)
+def test_a_published_schema_is_one(path: Path) -> None:
+    jsonschema.Draft202012Validator.check_schema(json.loads(path.read_text(encoding="utf-8")))
+
+
 @pytest.mark.parametrize("view", VIEWS)
-@pytest.mark.parametrize("source", ["own", "training", "real", "mobile"])
-def test_a_view_prints_what_its_schema_says(
-    view: str, source: str, inspect: Inspect, digits_om: Path, conv_train_om: Path
-) -> None:
-    path = {
-        "own": digits_om,
-        "training": conv_train_om,
-        "real": REAL / "ascend310-2022-vae.om",
-        "mobile": REAL / "hiai-resnet20_quant8.om",
-    }[source]
-    shown = inspect(path, *VIEWS[view], "--json")
+@pytest.mark.parametrize("name", READABLE)
+def test_every_view_of_a_real_file_prints_what_its_schema_says(view: str, name: str, inspect: Inspect) -> None:
+    shown = inspect(REAL / name, *VIEWS[view], "--json")
     assert (shown.status, shown.err) == (0, "")
     check(view, shown.out)
 
 
-@pytest.mark.parametrize("view", ["summary", "vars", "model"])
-def test_a_variable_record_has_the_documents_of_its_views(view: str, inspect: Inspect, conv_train_om: Path) -> None:
-    document = check(view, inspect(conv_train_om.with_suffix(".rdcpkt"), *VIEWS[view], "--json").out)
-    if view == "vars":
-        assert len(document["variables"]) == 12
+@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("kind", ["digits", "training"])
+def test_every_view_of_an_own_file_prints_what_its_schema_says(
+    view: str, kind: str, inspect: Inspect, digits_om: Path, conv_train_om: Path
+) -> None:
+    shown = inspect({"digits": digits_om, "training": conv_train_om}[kind], *VIEWS[view], "--json")
+    assert (shown.status, shown.err) == (0, "")
+    check(view, shown.out)
 
 
-def test_a_cache_index_has_a_summary(tmp_path: Path, inspect: Inspect) -> None:
-    record = {"graph_key": "k", "cache_file_name": "k_1.om", "var_desc_file_name": "k_1.rdcpkt"}
-    (tmp_path / "k.idx").write_text(json.dumps({"cache_file_list": [record]}))
-    document = check("summary", inspect("k.idx", "--summary", "--json").out)
+@pytest.mark.parametrize("kind", PARTIAL)
+@pytest.mark.parametrize("view", VIEWS)
+def test_a_view_of_another_kind_of_file_has_its_document_or_is_refused_by_name(
+    view: str, kind: str, inspect: Inspect, files: Files
+) -> None:
+    shown = inspect(files[kind], *VIEWS[view], "--json")
+    if view in PARTIAL[kind]:
+        assert (shown.status, shown.err) == (0, "")
+        document = check(view, shown.out)
+        assert document.get("file", {}).get("kind", kind) == kind
+        return
+    error = json.loads(shown.out)["errors"][0]
+    assert (shown.status, error["code"] in ("G3008", "G3010"), str(files[kind]) in error["message"]) == (3, True, True)
+
+
+def test_the_encrypted_file_has_a_document_of_its_error(inspect: Inspect) -> None:
+    shown = inspect(REAL / "encrypted-2020-conv_pad.om", "--nodes", "--json")
+    assert (shown.status, json.loads(shown.out)["errors"][0]["kind"]) == (3, "not-om")
+
+
+def test_a_cache_index_has_a_summary(inspect: Inspect, files: Files) -> None:
+    document = check("summary", inspect(files["idx"], "--summary", "--json").out)
     assert document["records"] == [
         {"graph_key": "k", "om": "k_1.om", "rdcpkt": "k_1.rdcpkt", "found": False, "problem": None}
     ]
+
+
+def test_the_document_with_its_data_has_the_schema_too(inspect: Inspect, digits_om: Path) -> None:
+    check("model", inspect(digits_om, "--json", "--full", "--embed-data").out)
+    check("model", inspect(digits_om, "--json", "--data-file", "data.bin").out)
 
 
 def test_documents_of_several_files_and_of_damage_have_schemas(
     tmp_path: Path, inspect: Inspect, digits_om: Path
 ) -> None:
     (tmp_path / "cut.om").write_bytes(digits_om.read_bytes()[:5000])
-    check("salvage", inspect("cut.om", "--salvage", "--json").out)
+    assert check("salvage", inspect("cut.om", "--salvage", "--json").out)["cut_model"]["nodes"]
+    (tmp_path / "late.om").write_bytes(digits_om.read_bytes()[:20_000])
+    assert check("salvage", inspect("late.om", "--salvage", "--json").out)["model"]["name"] == "digits"
+    assert check("io", inspect("late.om", "--salvage", "--io", "--json").out)["inputs"]
     files = check("files", inspect(digits_om, "cut.om", "--io", "--json").out)
     assert [sorted(entry) for entry in files["files"]] == [["document", "path"], ["errors", "path"]]
     lines = check("oneline", inspect(digits_om, "cut.om", "--oneline", "--json").out)
     assert [row["ok"] for row in lines["files"]] == [True, False]
     check("extract", inspect(digits_om, "--extract", "all", "--to", "out", "--json").out)
+
+
+@pytest.mark.parametrize("view", [view for view in VIEWS if view != "model"])
+def test_each_document_of_several_files_is_that_of_its_view(view: str, inspect: Inspect, digits_om: Path) -> None:
+    paths = (digits_om, REAL / "hiai-relu.om")
+    document = check("files", inspect(*paths, *VIEWS[view], "--json").out)
+    for path, entry in zip(paths, document["files"], strict=True):
+        shown = entry["document"]
+        if view == "atc-json":
+            shown = {key: value for key, value in shown.items() if key != "warnings"}
+        validator(view).validate(shown)
+        assert entry["path"] == str(path)
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        ([], "summary"), (["--json"], "model"), (["--json", "--full"], "model"), (["--nodes"], "nodes"),
+        (["--hex", "header"], "hex"), (["--oneline"], "oneline"), (["--salvage"], "salvage"),
+        (["--extract", "all", "--to", "out"], "extract"), (["a.om", "b.om", "--io"], "files"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else value,
+)  # fmt: skip
+def test_print_schema_prints_the_schema_of_the_view_without_a_file(
+    words: list[str], name: str, inspect: Inspect
+) -> None:
+    shown = inspect(*words, "--print-schema")
+    assert (shown.status, shown.err) == (0, "")
+    assert json.loads(shown.out) == validator(name).schema

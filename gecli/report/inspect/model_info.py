@@ -25,11 +25,16 @@ CMDLINE_LIMIT = 100_000
 
 def info_view(subject: Subject) -> View:
     """Sizes come from the partition table; om_info_list, which atc prints, is compared with it."""
-    om = subject.container
     attrs = subject.model().attrs
-    sizes: dict[str, int | None] = {"modeldef_size": _size(om, PartitionType.MODEL_DEF)}
-    sizes |= {name: _size(om, number) for name, number in LISTED}
-    note = _compare(subject, attrs.get("om_info_list"), sizes)
+    om = subject.om
+    sizes: dict[str, int | None]
+    if om is None:  # there is no table
+        sizes = {"modeldef_size": len(subject.data or b"") or subject.size_bytes, **{name: None for name, _ in LISTED}}
+        note = "no OM container around the model, so there are no other sizes"
+    else:
+        sizes = {"modeldef_size": _size(om, PartitionType.MODEL_DEF)}
+        sizes |= {name: _size(om, number) for name, number in LISTED}
+        note = _compare(subject, attrs.get("om_info_list"), sizes)
     document = {
         "original_atc_cmdline": _text(attrs, "atc_cmdline"),
         "system": {name: _text(attrs, name) for name in ("atc_version", "soc_version", "framework_type")},

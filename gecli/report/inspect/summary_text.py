@@ -63,9 +63,7 @@ def _answer(needs: list[dict[str, Any]], verdict: dict[str, Any]) -> str:
     if verdict["loads"] is None:
         asked = ("SoC",) * (verdict["target"] is not None) + ("version",) * (verdict["for_version"] is not None)
         open_points = [need["why"] or need["name"] for need in needs if need["what"] in asked and need["found"] is None]
-        return (
-            f"may load {on} {place}: {'; '.join(cell(point) for point in open_points) or 'nothing speaks against it'}"
-        )
+        return f"may load {on} {place}: {'; '.join(map(cell, open_points)) or 'nothing speaks against it'}"
     missing = [need["why"] or f"{need['what']} {need['name']} is missing" for need in needs
                if need["what"] in BLOCKING and need["found"] is False]  # fmt: skip
     return f"does not load {on} {place}: {'; '.join(cell(point) for point in missing) or 'the file is not sound'}"

@@ -1,0 +1,60 @@
+"""Session snapshots: the variables of a session with the graphs that placed and changed them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from gecli.pb.var_manager_pb2 import VarManagerInfo
+
+from .conftest import Files, Inspect
+
+
+def test_a_snapshot_has_the_addresses_of_the_model_that_it_was_saved_with(
+    inspect: Inspect, files: Files, conv_train_om: Path
+) -> None:
+    session = json.loads(inspect(files["session"], "--vars", "--json").out)
+    model = json.loads(inspect(conv_train_om, "--vars", "--json").out)
+    assert session["base"] == model["base"]
+    facts = ("name", "key", "desc", "road", "address", "offset", "size", "span", "memory_type", "changed")
+    in_model = {row["name"]: [row[fact] for fact in facts] for row in model["variables"]}
+    assert {row["name"]: [row[fact] for fact in facts] for row in session["variables"]} == in_model
+
+
+def test_the_graphs_that_placed_and_changed_a_variable_are_told(inspect: Inspect, files: Files) -> None:
+    rows = {row["name"]: row for row in json.loads(inspect(files["session"], "--vars", "--json").out)["variables"]}
+    assert (rows["w2"]["first_graph"], rows["w2"]["changed_graph"]) == (1, 1)
+    assert (rows["b2"]["first_graph"], rows["b2"]["changed_graph"]) == (1, None)
+    header = inspect(files["session"], "--vars").out.splitlines()[0]
+    assert "first graph  changed graph" in header
+
+
+def test_the_map_of_a_snapshot_covers_every_byte(inspect: Inspect, files: Files) -> None:
+    blocks = json.loads(inspect(files["session"], "--vars", "--map", "--json").out)["map"]
+    position = 0
+    for block in blocks:
+        assert (block["kind"] in ("variable", "padding", "gap"), block["offset"]) == (True, position)
+        position += block["size"]
+
+
+def test_the_summary_of_a_snapshot_counts(inspect: Inspect, files: Files) -> None:
+    out = inspect(files["session"]).out
+    assert "session    0, device 0, job 0, version 2" in out
+    assert "variables  12 in 12 forms, 41.0 KiB of 5.0 GiB, base 0x2000000000" in out
+    assert "changed    w1 w1_momentum w2 w2_momentum" in out
+
+
+def test_a_snapshot_whose_fields_contradict_is_refused(tmp_path: Path, inspect: Inspect, files: Files) -> None:
+    message = VarManagerInfo.FromString(files["session"].read_bytes())
+    message.var_resource.var_addr_mgr_map["b12_0"].offset += 512
+    (tmp_path / "damaged").write_bytes(message.SerializeToString())
+    shown = inspect("damaged", "--vars")
+    assert (shown.status, "error[G3007]" in shown.err, "is not base + offset" in shown.err) == (3, True, True)
+
+
+def test_a_snapshot_that_is_cut_is_never_shown_as_whole(tmp_path: Path, inspect: Inspect, files: Files) -> None:
+    data = files["session"].read_bytes()
+    for k in range(1, 20):
+        (tmp_path / "cut").write_bytes(data[: len(data) * k // 20])
+        shown = inspect("cut", "--vars")
+        assert (shown.status, "error[G" in shown.err, "G9999" in shown.err) == (3, True, False), k

@@ -1,0 +1,171 @@
+"""Several files, damaged files, models inside models, and where the words go."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from .conftest import REAL, REPOSITORY, Files, Inspect, bundle
+
+VAE = REAL / "ascend310-2022-vae.om"
+
+
+def test_one_line_each_names_every_bad_file_on_stderr_too(tmp_path: Path, inspect: Inspect, digits_om: Path) -> None:
+    (tmp_path / "text.om").write_bytes(b"nothing of the kind")
+    (tmp_path / "cut.om").write_bytes(digits_om.read_bytes()[:400])
+    (tmp_path / "empty.om").write_bytes(b"")
+    shown = inspect("text.om", digits_om, "cut.om", VAE, "empty.om", "missing.om", "--oneline")
+    states = [line.split("  ")[:2] for line in shown.out.splitlines()]
+    assert states == [
+        ["text.om", "bad"], [str(digits_om), "ok"], ["cut.om", "bad"], [str(VAE), "ok"], ["empty.om", "bad"],
+        ["missing.om", "bad"],
+    ]  # fmt: skip
+    assert shown.status == 3
+    for name in ("text.om", "cut.om", "empty.om", "missing.om"):
+        assert re.search(rf"error\[\w+\].*\n?.*{name}", shown.err), name
+
+
+def test_one_line_each_of_good_files_ends_well_for_every_kind(inspect: Inspect, files: Files, digits_om: Path) -> None:
+    shown = inspect(digits_om, *files.values(), "--oneline", "--summary")
+    assert (shown.status, shown.err) == (0, "")
+    assert [line.split("  ")[1] for line in shown.out.splitlines()] == ["ok"] * (len(files) + 1)
+    rows = json.loads(inspect(*files.values(), "--oneline", "--json").out)["files"]
+    assert [row["kind"] for row in rows] == list(files)
+
+
+def test_strict_makes_a_line_bad_whose_file_has_a_warning(tmp_path: Path, inspect: Inspect, digits_om: Path) -> None:
+    data = bytearray(digits_om.read_bytes())
+    data[-1] ^= 1
+    (tmp_path / "changed.om").write_bytes(data)
+    mild, strict = inspect("changed.om", "--oneline"), inspect("changed.om", "--oneline", "--strict")
+    assert (mild.status, mild.out.split("  ")[1], "warning[" in mild.err) == (0, "ok", True)
+    assert (strict.status, strict.out.split("  ")[1], "error[" in strict.err) == (3, "bad", True)
+
+
+def test_the_status_of_several_files_is_that_of_the_first_bad_one(
+    tmp_path: Path, inspect: Inspect, digits_om: Path
+) -> None:
+    (tmp_path / "bad.om").write_bytes(b"nothing of the kind")
+    shown = inspect(digits_om, "bad.om", digits_om, "--io")
+    assert shown.status == 3
+    assert shown.out.count("== ") == 2 and "bad.om" in shown.err
+    assert inspect(digits_om, VAE, "--summary", "--target", "Ascend910B1").status == 1
+
+
+@pytest.mark.parametrize("words", [["--nodes"], ["--tasks"], ["--tensors"]])
+def test_salvage_shows_a_view_whose_part_is_whole(words: list[str], tmp_path: Path, inspect: Inspect) -> None:
+    whole = inspect(VAE, *words).out
+    (tmp_path / "cut.om").write_bytes(VAE.read_bytes()[:-100])
+    shown = inspect("cut.om", *words, "--salvage")
+    assert (shown.status, "truncated" in shown.err) == (3, True)
+    if words == ["--tasks"]:  # the last partition is the one that was cut
+        assert "no readable TASK_INFO" in shown.out
+    else:
+        assert shown.out == whole
+
+
+def test_salvage_shows_the_nodes_before_the_cut(tmp_path: Path, inspect: Inspect) -> None:
+    names = [row["name"] for row in json.loads(inspect(VAE, "--nodes", "--json").out)["nodes"]]
+    counts = []
+    for size in (400, 20_000, 80_000, 150_000):
+        (tmp_path / "cut.om").write_bytes(VAE.read_bytes()[:size])
+        cut = json.loads(inspect("cut.om", "--salvage", "--json").out)["cut_model"]
+        found = [node["name"] for node in cut["nodes"]]
+        assert found == names[: len(found)]
+        counts.append(len(found))
+    assert counts == sorted(counts) and counts[0] == 0 and counts[-1] > 40
+    shown = inspect("cut.om", "--salvage", "--nodes")
+    assert (shown.status, "no-model-def" in shown.err) == (3, True)
+    assert re.search(r"\d+ nodes in the first \d+ of 154630 bytes of MODEL_DEF: ", shown.out)
+
+
+def test_salvage_of_a_sound_file_is_the_view_itself(inspect: Inspect) -> None:
+    shown = inspect(VAE, "--io", "--salvage")
+    assert (shown.status, shown.out) == (0, inspect(VAE, "--io").out)
+
+
+def test_models_inside_models_are_listed_one_level_deep_and_on_demand_more(inspect: Inspect, files: Files) -> None:
+    plain, deep = (inspect(files["bundle"], *words) for words in ([], ["--recursive"]))
+    assert (plain.status, deep.status) == (0, 0)
+    assert [line.count("nested") for line in (plain.out, deep.out)] == [2, 4]
+    nested = json.loads(inspect(files["bundle"], "--recursive", "--summary", "--json").out)["nested"]
+    assert [entry["kind"] for entry in nested] == ["om", "bundle"]
+    assert [entry["header_name"] for entry in nested[1]["nested"]] == [nested[0]["header_name"]] * 2
+
+
+def test_models_inside_models_are_followed_four_deep(tmp_path: Path, inspect: Inspect) -> None:
+    inner = (REAL / "hiai-relu.om").read_bytes()
+    for _ in range(7):
+        inner = bundle(inner)
+    (tmp_path / "deep.om").write_bytes(inner)
+    assert inspect("deep.om", "--recursive").out.count("nested") == 4
+
+
+def test_the_last_view_wins_over_no_other(inspect: Inspect, digits_om: Path) -> None:
+    for words in (["--io", "--nodes"], ["--io", "--extract", "all", "--to", "out"], ["--nodes", "--oneline"]):
+        shown = inspect(digits_om, *words)
+        assert (shown.status, "views exclude each other" in shown.err) == (2, True)
+    shown = inspect(digits_om, "--full")
+    assert (shown.status, "--full belongs to --json" in shown.err) == (2, True)
+
+
+def test_full_is_the_document_of_json_alone(inspect: Inspect, digits_om: Path) -> None:
+    assert inspect(digits_om, "--json", "--full").out == inspect(digits_om, "--json").out
+
+
+def test_an_address_that_lies_in_no_memory_of_the_model_is_unmapped(inspect: Inspect, digits_om: Path) -> None:
+    rows = json.loads(inspect(VAE, "--tasks", "--json").out)["models"][0]["tasks"]
+    areas = [area for row in rows for area in row["areas"]]
+    assert {"features", "unmapped"} <= set(areas)
+    memory = json.loads(inspect(VAE, "--summary", "--json").out)["memory"]
+    base, size = memory["task_gen_base_addr"], memory["memory_size"]
+    for row in rows:
+        for address, area in zip(row["args"], row["areas"], strict=True):
+            assert (base <= address < base + size) is (area == "features")
+    own = json.loads(inspect(digits_om, "--tasks", "--json").out)["models"][0]["tasks"]
+    assert {area for row in own for area in row["areas"]} == {"features", "weights"}
+
+
+def test_bytes_that_nobody_reads_and_bytes_that_are_there_twice_are_told(
+    tmp_path: Path, inspect: Inspect, files: Files
+) -> None:
+    const = files["ge-text"].read_text()
+    start, end = const.index('  op {\n    name: "w"'), const.index('  op {\n    name: "add"')
+    double = const[:end] + const[start:end].replace('name: "w"', 'name: "v"') + const[end:]
+    (tmp_path / "double.txt").write_text(double)
+    rows = json.loads(inspect("double.txt", "--tensors", "--json").out)["tensors"]
+    assert [(row["name"], row["users"], row["same_as"]) for row in rows] == [("w", 1, None), ("v", 0, "w")]
+    shown = inspect("double.txt", "--tensors").out
+    assert "no node reads v: 8 B" in shown and "v has the bytes of w" in shown
+
+
+@pytest.mark.parametrize("words", [["--nodes"], ["--json"], ["--tensors", "--stats"], ["--atc-json"], ["--tasks"]])
+def test_a_reader_that_stops_early_gets_no_complaint(words: list[str]) -> None:
+    command = [sys.executable, "-m", "gecli", "inspect-om", str(VAE), *words]
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment) as process:
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.read(10)
+        process.stdout.close()
+        complaint = process.stderr.read()
+        status = process.wait(timeout=60)
+    assert (complaint, status in (0, 141, -13)) == (b"", True)
+
+
+@pytest.mark.parametrize("words", [[], ["--nodes"], ["--vars", "--map"], ["--tensors"]])
+def test_no_view_writes_colour_into_a_pipe_or_depends_on_its_width(words: list[str]) -> None:
+    command = [sys.executable, "-m", "gecli", "inspect-om", str(VAE), *words]
+    shown = [
+        subprocess.run(
+            command, capture_output=True, timeout=60, check=True,
+            env={**os.environ, "PYTHONPATH": str(REPOSITORY), "COLUMNS": columns, "TERM": "xterm-256color"},
+        ).stdout
+        for columns in ("20", "300")
+    ]  # fmt: skip
+    assert shown[0] == shown[1] and b"\x1b" not in shown[0]

@@ -1,0 +1,188 @@
+"""`inspect-om --summary`: what a model needs to be loaded, and whether a chip and a version have it."""
+
+from __future__ import annotations
+
+import json
+import platform
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gecli.report.inspect.load_needs import Version, cann_version
+
+from .conftest import REAL, Inspect, model_def, wide_om
+
+VAE = REAL / "ascend310-2022-vae.om"  # Ascend310, atc 1.80.T15 (CANN 5.0.4), header v2
+PONG = REAL / "ascend310-2021-a3c_pong.om"  # no chip recorded, atc 1.75.22
+
+
+def summary(inspect: Inspect, *words: str | Path) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(inspect(*words, "--summary", "--json").out)
+    return document
+
+
+def need(document: dict[str, Any], what: str) -> dict[str, Any]:
+    found: dict[str, Any] = next(row for row in document["needs"] if row["what"] == what)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("path", "words", "status", "answer"),
+    [
+        (VAE, ["--target", "Ascend310"], 0, "loads on Ascend310"),
+        (VAE, ["--target", "Ascend310P3"], 1, "does not load on Ascend310P3: it is compiled for Ascend310, not for"),
+        (VAE, ["--target", "Ascend310", "--for-version", "5.0.4"], 0, "loads on Ascend310 with version 5.0.4"),
+        (VAE, ["--target", "Ascend310", "--for-version", "8.0.RC1"], 0, "loads on Ascend310 with version 8.0.RC1"),
+        (VAE, ["--target", "Ascend310", "--for-version", "5.0.3"], 1, "it was written by that; 5.0.3 is older"),
+        (VAE, ["--for-version", "5.1.RC1"], 0, "loads with version 5.1.RC1"),
+        (PONG, ["--target", "Ascend310"], 0, "may load on Ascend310: the file does not say which chip"),
+        (PONG, ["--for-version", "1.75.22.0.220"], 0, "loads with version 1.75.22.0.220"),
+    ],
+)
+def test_the_verdict_on_a_real_file(path: Path, words: list[str], status: int, answer: str, inspect: Inspect) -> None:
+    shown = inspect(path, *words)
+    assert (shown.status, shown.err) == (status, "")
+    assert answer in shown.out.splitlines()[-1]
+
+
+def test_the_answer_is_also_in_the_document(inspect: Inspect) -> None:
+    verdict = summary(inspect, VAE, "--target", "Ascend910")["verdict"]
+    assert (verdict["loads"], verdict["target"], verdict["for_version"]) == (False, "Ascend910", None)
+    assert summary(inspect, VAE, "--target", "Ascend310")["verdict"]["loads"] is True
+    assert summary(inspect, VAE)["verdict"]["loads"] is None
+
+
+def test_a_chip_of_the_same_family_is_an_open_question(inspect: Inspect, digits_om: Path) -> None:
+    shown = inspect(digits_om, "--target", "Ascend910B3")
+    assert shown.status == 0
+    assert "may load on Ascend910B3: Ascend910B3 is of the same family" in shown.out
+    assert inspect(digits_om, "--target", "Ascend910").status == 1
+    assert inspect(digits_om, "--target", "Ascend910_9391").status == 1
+
+
+def test_an_own_file_says_that_gecli_run_loads_it(inspect: Inspect, digits_om: Path) -> None:
+    shown = inspect(digits_om, "--target", "Ascend910B1", "--for-version", "8.0.0")
+    assert (shown.status, shown.out.splitlines()[-1].strip()) == (
+        0,
+        "loads on Ascend910B1 with version 8.0.0, in gecli run",
+    )
+    assert "needs      loader: gecli run (its tasks are simulated: no device executes them)" in shown.out
+    old = inspect(digits_om, "--for-version", "5.1")
+    assert (old.status, "wide partition table; 5.1 is older" in old.out) == (1, True)
+    assert inspect(digits_om, "--for-version", "gecli 0.1.0").status == 0
+
+
+def test_a_file_that_is_not_sound_does_not_load(tmp_path: Path, inspect: Inspect, digits_om: Path) -> None:
+    data = bytearray(digits_om.read_bytes())
+    data[-1] ^= 1
+    (tmp_path / "changed.om").write_bytes(data)
+    shown = inspect("changed.om", "--target", "Ascend910B1")
+    assert (shown.status, "does not load on Ascend910B1" in shown.out) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--target", "Ascend310PX"], "no SoC has this name"),
+        (["--target", "chip"], "no SoC has this name"),
+        (["--for-version", "new"], "value 'new' for --for-version is invalid"),
+        (["--nodes", "--target", "Ascend310"], "--target belongs to --summary"),
+        (["--json", "--for-version", "8.0"], "--for-version belongs to --summary"),
+    ],
+)
+def test_a_place_that_cannot_be_is_a_usage_error(words: list[str], message: str, inspect: Inspect) -> None:
+    shown = inspect(VAE, *words)
+    assert (shown.status, message in shown.err) == (2, True)
+
+
+def test_memory_is_the_sum_of_its_parts(inspect: Inspect, conv_train_om: Path) -> None:
+    document = summary(inspect, conv_train_om)
+    parts = [document["memory"]["memory_size"], document["memory"]["weight_size"], document["variables"]["bytes"]]
+    assert need(document, "memory")["bytes"] == sum(parts)
+    assert all(parts)
+
+
+def test_a_weight_file_is_looked_for_beside_the_model_and_measured(tmp_path: Path, inspect: Inspect) -> None:
+    node = """op { name: "NAME" type: "FileConstant"
+                  attr { key: "location" value { s: "/build/w.bin" } }
+                  attr { key: "offset" value { i: OFFSET } } attr { key: "length" value { i: 100 } }
+                  output_desc { dtype: DT_FLOAT layout: "ND" shape { dim: 25 } } }"""
+    nodes = node.replace("NAME", "a").replace("OFFSET", "0") + node.replace("NAME", "b").replace("OFFSET", "512")
+    data = wide_om((0, model_def(f'name: "m" graph {{ name: "g" {nodes} }}')), (1, bytes(1024)))
+    (tmp_path / "m.om").write_bytes(data)
+    shown = inspect("m.om", "--for-version", "8.0.0")
+    assert (shown.status, "needs      weight file: w.bin (missing)" in shown.out) == (1, True)
+    assert "weight file w.bin is missing" in shown.out.splitlines()[-1]
+    (tmp_path / "weight").mkdir()
+    (tmp_path / "weight" / "w.bin").write_bytes(bytes(611))
+    assert "weight file: w.bin (missing, it has 611 bytes)" in inspect("m.om").out
+    (tmp_path / "weight" / "w.bin").write_bytes(bytes(612))
+    row = need(summary(inspect, "m.om"), "weight file")
+    assert (row["name"], row["found"], row["bytes"]) == ("w.bin", True, 612)
+    assert inspect("m.om", "--for-version", "8.0.0").status == 0
+    rows = json.loads(inspect("m.om", "--tensors", "--json").out)["tensors"]
+    assert [(row["stored"], row["file"], row["file_offset"]) for row in rows] == [
+        ("external", "/build/w.bin", 0), ("external", "/build/w.bin", 512)
+    ]  # fmt: skip
+
+
+def test_libraries_inside_need_their_host(tmp_path: Path, inspect: Inspect) -> None:
+    data = bytearray(VAE.read_bytes())
+    data[192] = 1  # need_check_os_cpu_info
+    machine = platform.machine()
+    names = {"model.om": "not recorded", f"model_linux_{machine}.om": f"linux {machine}", "m_linux_arm64.om": "linux"}
+    for name in names:
+        (tmp_path / name).write_bytes(data)
+    for name, shown in names.items():
+        assert need(summary(inspect, name), "host")["name"].startswith(shown)
+    assert need(summary(inspect, f"model_linux_{machine}.om"), "host")["found"] is (platform.system() == "Linux")
+
+
+def test_a_dynamic_model_needs_the_very_operator_package(tmp_path: Path, inspect: Inspect) -> None:
+    data = bytearray(VAE.read_bytes())
+    data[193] = 1  # is_unknow_model
+    assert struct.unpack("<I", data[156:160]) == (1,)
+    (tmp_path / "dynamic.om").write_bytes(data)
+    same = inspect("dynamic.om", "--for-version", "5.0.4")
+    other = inspect("dynamic.om", "--for-version", "8.0.0")
+    assert (same.status, other.status) == (0, 1)
+    assert "a model of dynamic shapes needs exactly this one" in other.out
+
+
+def test_gears_are_counted_and_the_largest_is_named(tmp_path: Path, inspect: Inspect) -> None:
+    batches = struct.pack("<II", 2, 4 + 3 * 8) + struct.pack("<I3Q", 3, 1, 8, 4)
+    (tmp_path / "batch.om").write_bytes(wide_om((8, batches), (0, model_def('name: "m" graph { name: "g" }'))))
+    assert "gears      3 of batch, the largest 8" in inspect("batch.om").out
+    rows = struct.pack("<I2I4Q", 2, 2, 2, 224, 224, 96, 640)
+    sizes = struct.pack("<II", 3, len(rows)) + rows
+    (tmp_path / "size.om").write_bytes(wide_om((8, sizes), (0, model_def('name: "m" graph { name: "g" }'))))
+    assert "gears      2 of hw, the largest [96,640]" in inspect("size.om").out
+
+
+@pytest.mark.parametrize(
+    ("text", "version"),
+    [
+        ("8.0.0", Version(8)),
+        ("8", Version(8)),
+        ("CANN 8.0.RC1", Version(8, 0, 0, -1, 1)),
+        ("8.0.alpha003", Version(8, 0, 0, -3, 3)),
+        ("v7.0.1", Version(7, 0, 1)),
+        ("7.6.0.1.220", Version(8)),
+        ("7.6.T11.0.B088", Version(8, 0, 0, -3, 3)),
+        ("1.80.T15.0.B156", Version(5, 0, 4)),
+        ("1.81.T11", Version(5, 1, 0, -1, 1)),
+        ("5.20.T6.2", None),
+        ("", None),
+        ("latest", None),
+    ],
+)
+def test_both_ways_of_numbering_are_understood(text: str, version: Version | None) -> None:
+    assert cann_version(text) == version
+
+
+def test_versions_are_in_the_order_of_their_release() -> None:
+    texts = ["1.75.22", "5.0.4", "1.81.T11", "5.1.0", "7.0.0", "8.0.alpha003", "8.0.RC1", "8.0.RC2", "7.6.0.1", "8.1"]
+    versions = [cann_version(text) for text in texts]
+    assert versions == sorted(version for version in versions if version is not None)
