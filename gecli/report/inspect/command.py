@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TextIO
 from gecli.errors import Diagnostic, InputError, InvalidOption
 from gecli.options.inspect_table import VIEWS
 from gecli.report.inspect.json_text import json_chunks
-from gecli.report.inspect.subject import Subject, open_subject
+from gecli.report.inspect.subject import WITHOUT_GRAPH, Subject, open_subject
 from gecli.report.inspect.view import Table, View
 from gecli.wire.walker import WireError
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 STDIN = "-"
 COPY_BYTES = 1 << 20
+DRAWN_ROWS = 1000  # rich takes milliseconds for each
 LINES_AT_ONCE = 500
 CHUNKS_AT_ONCE = 500
 
@@ -236,9 +237,7 @@ def _warnings(subject: Subject, options: Options, path: str, place: str) -> list
     """The reader's warnings under the name that the user typed; errors with --strict."""
     severity = "error" if options.flag("strict") else "warning"
     if options.flag("strict"):
-        subject.digest_state(always=True)
-        subject.tasks()
-        subject.inout()
+        _check_all(subject)
     found = [_renamed(warning, path, place) for warning in subject.warnings]
     return [each if each.code == "G3005" else replace(each, severity=_severity(each, severity)) for each in found]
 
@@ -246,6 +245,21 @@ def _warnings(subject: Subject, options: Options, path: str, place: str) -> list
 def _severity(fault: Diagnostic, usual: str) -> str:
     """A view that shows the rest of a file whose model cannot be read ends with an error all the same."""
     return "error" if fault.code == "G3010" or (fault.code == "G3004" and fault.where == "MODEL_DEF") else usual
+
+
+def _check_all(subject: Subject) -> None:
+    """Read every part, so that --strict finds what is wrong in those that the view does not show."""
+    subject.digest_state(always=True)
+    subject.inout()
+    if subject.om is not None:
+        from gecli.report.inspect.task_list import stored_code
+
+        stored_code(subject)
+    if subject.kind in WITHOUT_GRAPH or subject.kind in ("bundle", "preload"):
+        return
+    for index in range(subject.model_count):
+        subject.model_or_none(index)
+        subject.tasks(index)
 
 
 def _salvaged(error: InputError, options: Options, path: str, place: str, screen: Screen, out: Output) -> int:
@@ -343,10 +357,11 @@ class Output:
         self._write(line + "\n")
 
     def table(self, table: Table) -> None:
-        if not self.is_file and self.screen.stdout.isatty() and self.screen.colored(self.screen.stdout):
+        stdout = self.screen.stdout
+        if not self.is_file and len(table.rows) <= DRAWN_ROWS and stdout.isatty() and self.screen.colored(stdout):
             from gecli.report.inspect.rich_table import print_table
 
-            print_table(table, self.screen.stdout)
+            print_table(table, stdout)
             return
         self.lines(table.lines())
 

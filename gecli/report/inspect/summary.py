@@ -13,7 +13,7 @@ from gecli.report.inspect.load_needs import ANYWHERE, LoadTarget, check_target, 
 from gecli.report.inspect.partitions import partition_rows
 from gecli.report.inspect.subject import Subject
 from gecli.report.inspect.summary_text import summary_blocks
-from gecli.report.inspect.task_list import task_counts
+from gecli.report.inspect.task_list import stored_code, task_counts
 from gecli.report.inspect.tensors import external_weights
 from gecli.report.inspect.variables import variable_totals
 from gecli.report.inspect.view import View
@@ -27,7 +27,8 @@ MAX_NESTING = 4  # OM files inside OM files; a file cannot make the inspection g
 MEMORY_ATTRS = (
     "memory_size", "zero_copy_memory_size", "weight_size", "variable_size", "p2p_memory_size",
     "session_scope_memory_size", "host_memory_size", "host_svm_size", "stream_num", "event_num", "label_num",
-    "task_gen_base_addr", "task_gen_weight_addr", "task_gen_variable_addr",
+    "notify_num", "batch_num", "session_id", "task_gen_base_addr", "task_gen_weight_addr", "task_gen_variable_addr",
+    "task_gen_host_base_addr", "task_gen_host_svm_base_addr",
 )  # fmt: skip
 FLOW_OM_DATA, FLOW_NAME, FLOW_TYPE = 3, 1, 2  # fields of SubmodelDef
 
@@ -123,9 +124,25 @@ def _model_facts(subject: Subject) -> dict[str, Any]:
         "node_types": [{"type": name, "count": number} for name, number in ranked],
         "variables": {"count": count, "bytes": size},
         "memory": {name: attrs[name] for name in MEMORY_ATTRS if isinstance(attrs.get(name), int)},
+        "memory_segments": _segments(attrs.get("sub_memory_info")),
         "tasks": task_counts(subject),
+        "kernels": _kernel_counts(subject),
         "external_weights": list(external_weights(subject)),
     }
+
+
+def _segments(rows: Any) -> list[dict[str, Any]]:
+    """The parts of feature memory; the last one is that of inputs and outputs (runtime.md 1.3)."""
+    names = ("memory_type", "offset", "size", "fixed_address")
+    return [dict(zip(names, row)) for row in rows or () if isinstance(row, tuple) and len(row) == len(names)]
+
+
+def _kernel_counts(subject: Subject) -> dict[str, int]:
+    if subject.om is None:
+        return {"count": 0, "bytes": 0, "libraries": 0}
+    code = stored_code(subject)
+    size = sum(row["size"] for row in code["kernels"])
+    return {"count": len(code["kernels"]), "bytes": size, "libraries": len(code["libraries"])}
 
 
 def _nested(subject: Subject, om: OmFile, depth: int) -> list[dict[str, Any]]:

@@ -121,6 +121,10 @@ def _model_blocks(facts: dict[str, Any]) -> list[Block]:
     if facts["tasks"]["count"]:
         tasks = ", ".join(f"{name} {count}" for name, count in facts["tasks"]["types"].items())
         blocks.append(_line("tasks", f"{facts['tasks']['count']}: {tasks}"))
+    kernels = facts["kernels"]
+    if kernels["count"] or kernels["libraries"]:
+        libraries = f", {kernels['libraries']} libraries" if kernels["libraries"] else ""
+        blocks.append(_line("kernels", f"{kernels['count']}, {size_text(kernels['bytes'])}{libraries}"))
     return blocks
 
 

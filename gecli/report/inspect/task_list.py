@@ -9,6 +9,7 @@ from typing import Any
 from gecli.artifacts.kernel_store import CUSTOM_OP_MAGIC, KERNEL_MAGIC, list_kernels
 from gecli.artifacts.partition_table import PartitionType
 from gecli.artifacts.so_bins import list_libraries
+from gecli.artifacts.tiling import MAGIC as TILING_MAGIC
 from gecli.artifacts.tiling import list_tiling
 from gecli.errors import InputError
 from gecli.report.inspect.subject import Subject
@@ -120,11 +121,10 @@ def _task_cells(row: dict[str, Any]) -> tuple[str, ...]:
     return (str(row["index"]), row["type"], str(row["stream"]), cell(row["node"] or "-"), kernel or "-", " ".join(args))
 
 
-def kernels_view(subject: Subject) -> View:
+def stored_code(subject: Subject) -> dict[str, list[dict[str, Any]]]:
+    """Kernels, libraries and tiling data of every model; broken stores are warnings."""
     om = subject.container
-    kernels: list[dict[str, Any]] = []
-    libraries: list[dict[str, Any]] = []
-    tilings: list[dict[str, Any]] = []
+    found: dict[str, list[dict[str, Any]]] = {"kernels": [], "libraries": [], "tiling": []}
     for model in om.models:
         for kind, magic in STORES:
             part = model.partition(kind)
@@ -136,22 +136,27 @@ def kernels_view(subject: Subject) -> View:
             except InputError as error:
                 subject.warn(*error.diagnostics)
                 continue
-            kernels += [
+            found["kernels"] += [
                 {"model": model.index, "store": part.name, "name": each.name, "size": each.size_bytes,
                  "offset": part.offset_bytes + each.offset_bytes, "elf": each.is_elf}
                 for each in sorted(records, key=lambda each: each.name)
             ]  # fmt: skip
-        libraries += _libraries(subject, model.index)
-        tilings += _tilings(subject, model.index)
+        found["libraries"] += _libraries(subject, model.index)
+        found["tiling"] += _tilings(subject, model.index)
+    return found
+
+
+def kernels_view(subject: Subject) -> View:
+    document = stored_code(subject)
+    kernels, libraries, tilings = document.values()
     blocks: list[Block] = []
     rows = [(row["store"], cell(row["name"]), str(row["offset"]), str(row["size"]), "ELF" if row["elf"] else "")
             for row in kernels]  # fmt: skip
     blocks.append(Table(("store", "name", "offset", "size", "kind"), rows, frozenset(("offset", "size"))))
     blocks += [f"library {cell(row['name'])} of {cell(row['vendor'])}: {row['kind']}, {row['size']} bytes, not loaded"
                for row in libraries]  # fmt: skip
-    blocks += [f"tiling data: version {row['version']}, {row['size']} bytes, {row['records']} records"
-               for row in tilings]  # fmt: skip
-    document = {"kernels": kernels, "libraries": libraries, "tiling": tilings}
+    blocks += [f"tiling data: magic {row['magic']:#x}, version {row['version']}, {row['size']} bytes, "
+               f"{row['records']} records" for row in tilings]  # fmt: skip
     return View("kernels", document, blocks)
 
 
@@ -181,4 +186,12 @@ def _tilings(subject: Subject, index: int) -> list[dict[str, Any]]:
     except InputError as error:
         subject.warn(*error.diagnostics)
         return []
-    return [{"model": index, "version": found.version, "size": found.size_bytes, "records": len(found.tags)}]
+    return [
+        {
+            "model": index,
+            "magic": TILING_MAGIC,
+            "version": found.version,
+            "size": found.size_bytes,
+            "records": len(found.tags),
+        }
+    ]
