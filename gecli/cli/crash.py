@@ -13,14 +13,15 @@ ISSUES = "the project's issue tracker"
 
 def diagnostics_of(error: Exception, environ: Mapping[str, str]) -> Diagnostic:
     """What the system lacks (disk: G6002, memory: G4005) is named; all else is ours (G9999), with a crash report."""
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         where = str(error.filename or "standard output")
         return Diagnostic(
             "G6002", "no space left for the output", where=where, why=error.strerror or "", do="free some space"
         )
-    if isinstance(error, MemoryError):
+    lack = _lack_of_memory(error)
+    if lack:
         return Diagnostic(
-            "G4005", "there is not enough memory", where="this machine", why=str(error) or "an allocation failed",
+            "G4005", "there is not enough memory", where="this machine", why=lack,
             do="give smaller inputs, or use a machine with more memory", kind="RT_OOM",
         )  # fmt: skip
     if environ.get("GECLI_DEBUG") == "1":
@@ -31,6 +32,22 @@ def diagnostics_of(error: Exception, environ: Mapping[str, str]) -> Diagnostic:
     do = f"report it to {ISSUES} with {_write_report(error)}"
     where = " ".join(["gecli", *sys.argv[1:]])[:200]
     return Diagnostic("G9999", "gecli met a case that it does not handle", where=where, why=f"{kind}: {error}", do=do)
+
+
+def _lack_of_memory(error: BaseException | None) -> str:
+    """Its words, if that is what an exception or a cause of it says; the system has many ways to say so."""
+    while error is not None:
+        text = str(error).splitlines()[-1].strip() if str(error).strip() else ""
+        if isinstance(error, MemoryError):
+            return text or "an allocation failed"
+        if isinstance(error, OSError) and error.errno == errno.ENOMEM:
+            return error.strerror or text
+        if isinstance(error, ImportError) and ("failed to map segment" in text or "allocate memory" in text):
+            return text
+        if isinstance(error, RuntimeError) and text == "can't start new thread":
+            return "no thread can be started"
+        error = error.__cause__ or error.__context__
+    return ""
 
 
 def _write_report(error: Exception) -> str:

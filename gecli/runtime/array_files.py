@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from gecli.artifacts.file_access import opened_stream
 from gecli.errors import InputError
+from gecli.ir.dtype import DataType
 
 Array = NDArray[Any]
 NPY_MAGIC = b"\x93NUMPY"
@@ -40,13 +41,25 @@ def read_npz_from_stdin() -> dict[str, Array]:
     return _archive(BytesIO(sys.stdin.buffer.read()), "standard input")
 
 
+def from_portable(array: Array, dtype: DataType) -> Array:
+    """An array in `dtype`, when that is a type which numpy lacks and the array holds its bits; others are unchanged.
+
+    gecli writes them as unsigned integers of their width, `numpy.save` as bytes without a type.
+    """
+    want = dtype.numpy
+    if array.dtype == want or want.isbuiltin == 1 or array.dtype.itemsize != want.itemsize:
+        return array
+    is_raw = array.dtype.type is np.void or array.dtype == np.dtype(f"u{want.itemsize}")
+    return array.view(want) if is_raw else array
+
+
 def _archive(stream: IO[bytes], label: str) -> dict[str, Array]:
     try:
         with zipfile.ZipFile(stream) as archive:
             members = archive.infolist()
             _check_members(members, label)
             found = {each.filename.removesuffix(".npy"): _member(archive, each, label) for each in members}
-    except InputError:
+    except (InputError, MemoryError):
         raise
     except Exception as error:  # zipfile and its decoders have no common base: struct, zlib, lzma, Runtime-, OS-, ...
         raise _unusable(label, "an npz archive", _reason(error), SAVE_NPZ_AGAIN) from error
@@ -107,7 +120,8 @@ def _header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any], in
     count = int.from_bytes(length, "little")
     if count > 1 << 16:
         raise ValueError(f"it has {count} bytes")
-    text = length + stream.read(count)
+    # numpy.save names a type of one byte that it cannot load itself: float8_e5m2 of ml_dtypes.
+    text = length + stream.read(count).replace(b"'<f1'", b"'|V1'")
     parse = np.lib.format.read_array_header_1_0 if width == 2 else np.lib.format.read_array_header_2_0
     shape, is_fortran, dtype = parse(BytesIO(text))
     if any(dim < 0 for dim in shape) or len(shape) > 64:

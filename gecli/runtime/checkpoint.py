@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 
 from gecli.artifacts.publish import publish_bytes
 from gecli.errors import Diagnostic, InputError, RuntimeFault
-from gecli.ir.dtype import DataType
-from gecli.runtime.array_files import read_npz
+from gecli.runtime.array_files import from_portable, read_npz
 from gecli.runtime.variable_store import VariableStore
 
 Array = NDArray[Any]
@@ -147,14 +146,6 @@ def portable(array: Array) -> Array:
     if array.dtype.kind != "V" and array.dtype.isbuiltin == 1:
         return array
     return array.view(np.dtype(f"u{array.dtype.itemsize}"))
-
-
-def from_portable(array: Array, dtype: DataType) -> Array:
-    """The inverse of `portable` for a known type; other arrays come back unchanged."""
-    want = dtype.numpy
-    if array.dtype != want and want.isbuiltin != 1 and array.dtype == np.dtype(f"u{want.itemsize}"):
-        return array.view(want)
-    return array
 
 
 def npz_bytes(arrays: dict[str, Array], order: Iterable[str] | None = None) -> bytes:

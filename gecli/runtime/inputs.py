@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 import os
 import re
 from collections.abc import Sequence
 from dataclasses import field, replace
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,15 +18,18 @@ from gecli.ir.dtype import DataType
 from gecli.ir.packing import unpack
 from gecli.ir.tensor_desc import UNKNOWN_RANK, Shape
 from gecli.records import dataclass
-from gecli.runtime.array_files import read_npy, read_npz, read_npz_from_stdin
+from gecli.runtime.array_files import from_portable, read_npy, read_npz, read_npz_from_stdin
 from gecli.runtime.interface import Tensor
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 Array = NDArray[Any]
 Feeds = dict[str, Array]
 DEFAULT_SEED = 1
-_INLINE = re.compile(r"(?P<dims>(?:\d+x)*)(?P<dtype>[a-z]+\d*\w*)=(?P<values>[^/]*)\Z")
+_INLINE = r"(?P<dims>(?:\d+x)*)(?P<dtype>[a-z]+\d*\w*)=(?P<values>[^/]*)\Z"
 _NUMBER = r"(?:[-+]?(?:0x[0-9a-f]+|(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?|inf|nan)|true|false)"
-_NUMBERS = re.compile(rf"(?i){_NUMBER}(?:[, ]+{_NUMBER})*")
+_NUMBERS = rf"(?i){_NUMBER}(?:[, ]+{_NUMBER})*"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +96,8 @@ def random_array(
     Every name has its own stream, so adding an input does not change the others. Floats are uniform in [low, high),
     by default [0, 1); integers in [0, 16), bool in {0, 1}.
     """
+    import hashlib
+
     digest = hashlib.sha256(name.encode("utf-8", "surrogateescape")).digest()
     stream = np.random.SeedSequence([seed, int.from_bytes(digest[:8], "little")])
     generator = np.random.Generator(np.random.PCG64(stream))
@@ -228,9 +231,9 @@ def _values(tensor: Tensor, source: str) -> list[Array]:
     if os.path.isdir(source):
         return [_read_file(tensor, str(path)) for path in _files_in(source)]
     if not os.path.exists(source):
-        if inline := _INLINE.match(source):
+        if inline := re.match(_INLINE, source):
             return [_inline_array(tensor, inline)]
-        if _NUMBERS.fullmatch(source):
+        if re.fullmatch(_NUMBERS, source):
             return [_plain_values(tensor, source)]
         if not os.path.lexists(source) and not os.path.splitext(source)[1]:
             why = "no such file or directory, and no value either"
@@ -344,6 +347,8 @@ def _from_directory(inputs: Sequence[Tensor], directory: str) -> dict[str, list[
 
 
 def _files_in(directory: str) -> list[Path]:
+    from pathlib import Path
+
     def natural(path: Path) -> list[Any]:
         return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", path.name)]
 
@@ -420,6 +425,7 @@ def _unopenable(path: str, err: OSError) -> InputError:
 
 
 def _fitted(tensor: Tensor, array: Array, options: InputOptions) -> Array:
+    array = _typed(tensor, array)
     perm = options.transposes.get(tensor.name)
     if perm is not None:
         if len(perm) != array.ndim:
@@ -449,6 +455,22 @@ def _fitted(tensor: Tensor, array: Array, options: InputOptions) -> Array:
             kind="RT_INPUT_SIZE",
         )
     return converted
+
+
+def _typed(tensor: Tensor, array: Array) -> Array:
+    """Elements of a type that numpy lacks come without it from a file that numpy saved; the input says what it is."""
+    if array.dtype.type is not np.void:
+        return array
+    typed = from_portable(array, tensor.dtype)
+    if typed.dtype.type is not np.void:
+        return typed
+    raise RuntimeFault(
+        "E13025", f"the value for input {tensor.name!r} has no data type", kind="RT_INPUT_SIZE", node=tensor.name,
+        why=f"its elements are {array.dtype.itemsize} bytes without a type, as numpy saves bfloat16, float8 and int4; "
+            f"the input is {tensor.dtype.numpy.name}",
+        do=f"numpy.save(FILE, array.astype({tensor.dtype.numpy.name!r}))",
+        expected=tensor.dtype.numpy.name, actual=array.dtype.str,
+    )  # fmt: skip
 
 
 def _same_rank(tensor: Tensor, array: Array) -> Array:
