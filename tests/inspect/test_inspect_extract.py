@@ -71,3 +71,37 @@ def test_no_name_leaves_the_directory(name: str) -> None:
 def test_names_that_clash_get_numbers() -> None:
     taken: set[str] = set()
     assert [unique_name(name, taken) for name in ("a/b", "a_b", "A_B", "c")] == ["a_b", "a_b~2", "A_B~3", "c"]
+
+
+def test_types_that_numpy_lacks_come_out_as_their_bits(tmp_path: Path, inspect: Inspect) -> None:
+    def const(name: str, dtype: str, count: int, data: str) -> str:
+        desc = f'{{ dtype: {dtype} layout: "ND" shape {{ dim: {count} }} }}'
+        value = f'value {{ t {{ desc {desc} data: "{data}" }} }}'
+        return f'op {{ name: "{name}" type: "Const" attr {{ key: "value" {value} }} output_desc {desc} }}\n'
+
+    nodes = (
+        const("a/bf", "DT_BF16", 2, r"\x80\x3f\x00\x40")
+        + const("a:bf", "DT_FLOAT8_E4M3FN", 2, r"\x38\x40")
+        + const("a_bf", "DT_INT4", 3, r"\xf1\x08")
+    )
+    (tmp_path / "m.txt").write_text(f'name: "m"\ngraph {{\n name: "g"\n {nodes} }}')
+    shown = inspect("m.txt", "--extract", "all", "--to", "out")
+    assert (shown.status, shown.err) == (0, "")
+    manifest = json.loads(Path("out/manifest.json").read_text())
+    assert {name: entry["file"] for name, entry in manifest.items()} == {
+        "a/bf": "a_bf.npy", "a:bf": "a_bf~2.npy", "a_bf": "a_bf~3.npy"
+    }  # fmt: skip
+    arrays = [np.load(Path("out") / entry["file"]) for entry in manifest.values()]
+    assert [array.dtype.name for array in arrays] == ["uint16", "uint8", "int8"]
+    assert [array.tolist() for array in arrays] == [[0x3F80, 0x4000], [0x38, 0x40], [1, -1, -8]]
+    types = [json.loads((Path("out") / entry["file"]).with_suffix(".json").read_text())["dtype"]
+             for entry in manifest.values()]  # fmt: skip
+    assert types == ["bfloat16", "float8_e4m3fn", "int4"]
+
+
+def test_an_extraction_that_cannot_be_written_is_an_output_error(
+    tmp_path: Path, inspect: Inspect, digits_om: Path
+) -> None:
+    (tmp_path / "taken").write_bytes(b"")
+    shown = inspect(digits_om, "--extract", "all", "--to", "taken/inside")
+    assert (shown.status, "error[G6001]" in shown.err or "error[E13004]" in shown.err) == (5, True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import REAL, REPOSITORY, Files, Inspect, bundle
+from .conftest import REAL, REPOSITORY, Files, Inspect, bundle, model_def, wide_om
 
 VAE = REAL / "ascend310-2022-vae.om"
 
@@ -169,3 +170,75 @@ def test_no_view_writes_colour_into_a_pipe_or_depends_on_its_width(words: list[s
         for columns in ("20", "300")
     ]  # fmt: skip
     assert shown[0] == shown[1] and b"\x1b" not in shown[0]
+
+
+def proto_field(number: int, body: bytes) -> bytes:
+    """A length-delimited field of a message."""
+    length = bytes((len(body),)) if len(body) < 128 else bytes((len(body) & 0x7F | 0x80, len(body) >> 7))
+    return bytes((number << 3 | 2,)) + length + body
+
+
+def test_a_flow_model_lists_its_submodels_and_shows_its_graph(tmp_path: Path, inspect: Inspect) -> None:
+    graph = model_def('name: "flow" graph { name: "g" op { name: "a" type: "FlowNode" } }')
+    inner = (REAL / "hiai-relu.om").read_bytes()
+    submodel = proto_field(1, b"first") + proto_field(2, b"NPU") + proto_field(3, inner)
+    data = bytearray(wide_om((0, graph), (6, b""), (7, submodel), (7, proto_field(1, b"outside"))))
+    data[82] = 3
+    (tmp_path / "flow.om").write_bytes(data)
+    shown = inspect("flow.om")
+    assert (shown.status, shown.err) == (0, "")
+    assert "nested     first om at" in shown.out and "nodes      1: FlowNode 1" in shown.out
+    assert "needs      loader: gecli run does not support flow models" in shown.out
+    assert inspect("flow.om", "--nodes").out.splitlines()[1].split()[:3] == ["0", "a", "FlowNode"]
+    for view in ("--partitions", "--io", "--tasks", "--kernels", "--json", "--atc-json", "--vars"):
+        assert inspect("flow.om", view).status == 0
+
+
+def test_a_preload_model_lists_its_partitions_and_says_that_it_has_no_graph(tmp_path: Path, inspect: Inspect) -> None:
+    (tmp_path / "p.exeom").write_bytes(wide_om((20, bytes(24)), (21, bytes(8)), (9, bytes(16))))
+    shown = inspect("p.exeom")
+    assert (shown.status, shown.err) == (0, "")
+    assert "PRE_MODEL_DESC" in shown.out
+    for view in ("--partitions", "--json", "--kernels"):
+        assert inspect("p.exeom", view).status == 0
+    refused = inspect("p.exeom", "--nodes")
+    assert (refused.status, "preload model: graph not available" in refused.err) == (3, True)
+    assert inspect("p.exeom", "--strict").status == 0
+
+
+def test_strict_finds_what_is_wrong_in_a_part_that_the_view_does_not_show(tmp_path: Path, inspect: Inspect) -> None:
+    whole = VAE.read_bytes()
+    store = next(
+        row for row in json.loads(inspect(VAE, "--partitions", "--json").out)["partitions"] if row["type"] == 3
+    )
+    damaged = bytearray(whole)
+    damaged[store["offset"]] ^= 0xFF
+    (tmp_path / "kernels.om").write_bytes(damaged)
+    mild, strict = inspect("kernels.om", "--io"), inspect("kernels.om", "--io", "--strict")
+    assert (mild.status, mild.err) == (0, "")
+    assert (strict.status, "error[G3013]" in strict.err, strict.out) == (3, True, mild.out)
+    assert "verdict    1 problem" in inspect("kernels.om").out
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    encoding = "utf-8"
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(("rows", "drawn"), [(3, True), (5000, False)])
+def test_only_short_tables_are_drawn_on_a_terminal(rows: int, drawn: bool) -> None:
+    from gecli.cli.console import Console
+    from gecli.report.inspect.command import Output
+    from gecli.report.inspect.view import Table
+
+    stream = Terminal()
+    screen = Console(stdout=stream, environ={"TERM": "xterm"})
+    table = Table(("id", "name"), [(str(k), f"n{k}") for k in range(rows)], frozenset(("id",)))
+    Output(screen, stream.write, is_file=False).table(table)
+    text = stream.getvalue()
+    assert ("─" in text) is drawn
+    assert text.count("\n") >= rows
