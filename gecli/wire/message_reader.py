@@ -110,18 +110,17 @@ class MessageReader:
 
     def _texts(self, span: Span, reader: AttrReader) -> tuple[Any, ...] | None:
         """A list of strings or bytes, item by item; None for other lists."""
-        number = 0
         parts: list[Span] = []
+        numbers: set[int] = set()
         for part in self.spans(span.body, span.end):
-            if part.number == VAL_TYPE:
-                continue
-            if part.number not in (2, 7) or part.kind != LENGTH_DELIMITED or part.number != (number or part.number):
-                return None
-            number = part.number
-            reader.budget.spend(2 * _ENTRY_COST)
-            parts.append(part)
+            reader.budget.spend(2 * _ENTRY_COST)  # also for the items that protobuf makes from other lists
+            if part.number != VAL_TYPE:
+                numbers.add(part.number)
+                parts.append(part)
+        if len(numbers) != 1 or not numbers <= {2, 7} or any(part.kind != LENGTH_DELIMITED for part in parts):
+            return None
         items = (self._scanner.take(part.body, part.end) for part in parts)
-        if number == 2:
+        if 2 in numbers:
             return tuple([item.decode("utf-8", "surrogateescape") for item in items])
         return tuple(items)
 

@@ -29,7 +29,8 @@ from gecli.wire.walker import LENGTH_DELIMITED, WireError
 MAX_MODEL_DEF_BYTES = 1 << 31
 GRAPHS, OPS = 7, 6  # of ModelDef, of GraphDef
 MODEL_MEMBERS, GRAPH_MEMBERS = (1, 2, 3, 12), (1, 4, 5, 12)
-_GRAPH_COST, _OP_COST, _INPUT_COST, _OUTPUT_COST, _ATTR_COST = 1000, 600, 60, 120, 60  # bytes of memory, at least
+# Bytes of memory, at least.
+_GRAPH_COST, _OP_COST, _INPUT_COST, _OUTPUT_COST, _ATTR_COST, _NUMBER_COST = 1000, 600, 60, 120, 60, 32
 
 
 def decode_model(
@@ -200,6 +201,7 @@ class _Decoder:
             reader.budget.spend(
                 _OP_COST + _INPUT_COST * len(op.input) + _OUTPUT_COST * len(op.output_desc) + _ATTR_COST * len(op.attr)
             )
+            reader.budget.spend(_NUMBER_COST * (len(op.input_i) + len(op.output_i) + 2 * len(op.workspace)))
             node = self.node(op, large)
         except DECODE_ERRORS as error:
             raise WireError(f"operator {len(record.nodes)} of {reader.where}: {reason(error)}", span.begin) from error

@@ -355,11 +355,11 @@ def kernel(name: str, data: bytes, magic: int = 0x5D776EFD) -> bytes:
 
 
 def libraries(*records: tuple[str, str, int, bytes]) -> bytes:
-    out = struct.pack("<I", len(records))
+    out = [struct.pack("<I", len(records))]
     for name, vendor, kind, data in records:
-        out += struct.pack("<IHHII", 0x5D776EFD, len(name), kind, len(vendor), len(data))
-        out += name.encode() + vendor.encode() + data
-    return out
+        out.append(struct.pack("<IHHII", 0x5D776EFD, len(name), kind, len(vendor), len(data)))
+        out += [name.encode(), vendor.encode(), data]
+    return b"".join(out)
 
 
 def tiling(*records: tuple[int, bytes]) -> bytes:

@@ -1,0 +1,223 @@
+"""Reading takes less than twice the file and 64 MiB, whatever the file says; weights stay in the file."""
+
+from __future__ import annotations
+
+import os
+import struct
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from gecli.artifacts.om_file import read_om
+from gecli.ir.weight import FileSlice
+
+from . import spec_om as spec
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+ALLOWED_BYTES = 64 << 20
+MIB = 1 << 20
+READ_ALL = """
+import sys
+from gecli.artifacts.om_file import read_om
+from gecli.artifacts.part_faults import part_faults
+from gecli.errors import InputError
+try:
+    om = read_om(sys.argv[1])
+    for index in range(len(om.models)):
+        found = om.tasks(index), om.model(index)
+    print("faults", len(part_faults(om)) + len(found[1].problems))
+except InputError as error:
+    print(error.kind)
+"""
+
+
+MEASURE = """
+import os, sys
+child = os.spawnv(os.P_NOWAIT, sys.executable, [sys.executable, *sys.argv[1:]])
+_, status, usage = os.wait4(child, 0)
+print("PEAK", usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024), os.waitstatus_to_exitcode(status))
+"""
+
+
+def measured(*command: str) -> tuple[int, int, str]:
+    """Peak bytes, exit status and output of a process."""
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    done = subprocess.run(
+        [sys.executable, "-c", MEASURE, *command], capture_output=True, text=True, env=environment, timeout=300
+    )
+    assert "Traceback" not in done.stderr, done.stderr
+    said, _, figures = done.stdout.rpartition("PEAK ")
+    peak, status = map(int, figures.split())
+    return peak, status, said.strip()
+
+
+def write_sparse(path: Path, head: bytes, hole: int, tail: bytes = b"") -> None:
+    """A file with `hole` zero bytes that take no disk."""
+    with path.open("wb") as stream:
+        stream.write(head)
+        stream.seek(hole, os.SEEK_CUR)
+        stream.write(tail)
+        stream.truncate(len(head) + hole + len(tail))
+
+
+def constant_model(size: int) -> bytes:
+    desc = spec.descriptor(1, [size // 4], weight_size=size, data_offset=512)
+    value = {"value": spec.attr_t(spec.tensor(desc))}
+    return spec.model("m", [spec.graph("g", [spec.operator("w", "Const", 0, (), value, (), [desc])])])
+
+
+def with_large_weights(path: Path, size: int) -> None:
+    model = constant_model(size)
+    rows = [(0, len(model)), (1, size + 512)]
+    table = struct.pack("<II", 2, 0)
+    offset = 0
+    for kind, length in rows:
+        table += struct.pack("<IIQQ", kind, 0, offset, length)
+        offset += length
+    write_sparse(path, spec.header_v2(len(table) + offset) + table + model, size + 512)
+
+
+@pytest.mark.parametrize("command", ["api", "inspect-om", "inspect-om --json", "run"])
+def test_large_weights_are_not_read(command: str, tmp_path: Path) -> None:
+    path = tmp_path / "large.om"
+    with_large_weights(path, 512 * MIB)
+    words = ["-c", READ_ALL] if command == "api" else ["-m", "gecli", *command.split()]
+    peak, status, said = measured(*words, str(path))
+    assert peak < (ALLOWED_BYTES if command != "run" else 2 * ALLOWED_BYTES), f"{peak / MIB:.1f} MiB"
+    assert status in (0, 3) and (command != "api" or said == "faults 0")
+
+
+def test_a_constant_is_a_range_of_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "large.om"
+    with_large_weights(path, 8 * MIB)
+    weight = read_om(path).model().root.nodes[0].attrs["value"]
+    assert isinstance(weight.source, FileSlice) and weight.source.length_bytes == weight.nbytes == 8 * MIB
+    assert weight.source.offset_bytes == path.stat().st_size - 8 * MIB
+
+
+def test_large_weights_inside_the_graph_stay_in_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "inline.om"
+    size = 256 * MIB
+    desc = spec.blob(1, spec.descriptor(1, [size // 4]))
+    data_head = spec.varint(2 << 3 | 2) + spec.varint(size)
+    heads = [data_head]
+    inner = len(desc) + len(data_head) + size
+    before = desc
+    # From the inside out: TensorDef, AttrDef, map entry, OpDef, GraphDef, ModelDef.
+    for tag, lead in (
+        (12, b""),
+        (2, spec.blob(1, b"value")),
+        (10, spec.blob(1, b"w") + spec.blob(2, b"Const")),
+        (6, b""),
+        (7, b""),
+    ):
+        head = spec.varint(tag << 3 | 2) + spec.varint(inner)
+        before = lead + head + before
+        inner += len(lead) + len(head)
+    model_size = len(before) + len(heads[0]) + size
+    table = struct.pack("<IIIIQQ", 1, 0, 0, 0, 0, model_size)
+    write_sparse(path, spec.header_v2(32 + model_size) + table + before + data_head, size)
+    peak, _, said = measured("-c", READ_ALL, str(path))
+    assert said == "faults 0" and peak < ALLOWED_BYTES, f"{peak / MIB:.1f} MiB"
+    weight = read_om(path).model().root.nodes[0].attrs["value"]
+    assert weight.source == FileSlice(str(path), path.stat().st_size - size, size)
+
+
+def graph_of(content: bytes) -> bytes:
+    return spec.blob(7, spec.blob(1, b"g") + content)
+
+
+def node_of(content: bytes) -> bytes:
+    return graph_of(spec.blob(6, spec.blob(1, b"n") + spec.blob(2, b"A") + content))
+
+
+def attr_of(value: bytes) -> bytes:
+    return node_of(spec.blob(10, spec.blob(1, b"a") + spec.blob(2, value)))
+
+
+def model_attr_of(value: bytes) -> bytes:
+    return spec.blob(11, spec.blob(1, b"a") + spec.blob(2, value))
+
+
+def beside(part: tuple[int, bytes]) -> spec.Parts:
+    """A partition beside an empty graph."""
+    return [(0, graph_of(b"")), part]
+
+
+def io_of(*tensors: bytes) -> bytes:
+    return spec.tensors_block(0, *tensors)
+
+
+def deep(levels: int) -> bytes:
+    value = spec.attr_i(1)
+    for _ in range(levels):
+        value = spec.attr_func("f", {"a": value})
+    return value
+
+
+SIZE = 2 * MIB
+NAMES = b"".join(spec.blob(10, spec.blob(1, struct.pack("<I", k).hex().encode()) + b"\x12\0") for k in range(120_000))
+HOSTILE: dict[str, Callable[[], spec.Parts]] = {
+    "operators of no bytes": lambda: [(0, graph_of(b"\x32\0" * (SIZE // 2)))],
+    "operators of a type only": lambda: [(0, graph_of(b"\x32\x03\x12\x01A" * (SIZE // 5)))],
+    "graphs of no bytes": lambda: [(0, b"\x3a\0" * (SIZE // 2))],
+    "inputs of no bytes": lambda: [(0, node_of(b"\x2a\0" * (SIZE // 2)))],
+    "descriptors of no bytes": lambda: [(0, node_of(b"\x92\x02\0" * (SIZE // 3)))],
+    "absent inputs": lambda: [(0, node_of(b"\x8a\x02\0" * (SIZE // 3)))],
+    "attributes of no value": lambda: [(0, node_of(NAMES))],
+    "model attributes of no value": lambda: [(0, NAMES.replace(b"\x52", b"\x5a"))],
+    "a list of small numbers": lambda: [(0, attr_of(spec.attr_list(spec.blob(3, b"\1" * SIZE), 2)))],
+    "a list of larger numbers": lambda: [(0, attr_of(spec.attr_list(spec.blob(3, b"\xff\x7f" * (SIZE // 2)), 2)))],
+    "a list of empty strings": lambda: [(0, attr_of(spec.attr_list(b"\x12\0" * (SIZE // 2), 1)))],
+    "a list of empty tensors": lambda: [(0, attr_of(spec.attr_list(b"\x4a\0" * (SIZE // 2), 7)))],
+    "a list of empty functions": lambda: [(0, attr_of(spec.attr_list(b"\x5a\0" * (SIZE // 2), 9)))],
+    "rows of no numbers": lambda: [(0, attr_of(spec.blob(14, b"\x0a\0" * (SIZE // 2))))],
+    "many dims": lambda: [(0, node_of(spec.blob(34, spec.blob(3, spec.blob(1, b"\x7f" * SIZE)))))],
+    "offsets": lambda: [(0, node_of(spec.blob(28, b"\x7f" * SIZE)))],
+    "nesting beyond 64": lambda: [(0, attr_of(deep(80)))],
+    "nesting beyond 100": lambda: [(0, attr_of(deep(5000)))],
+    "a huge string": lambda: [(0, attr_of(spec.blob(2, bytes(16 * MIB))))],
+    "huge bytes": lambda: [(0, attr_of(spec.blob(7, bytes(16 * MIB))))],
+    "huge bytes in the model": lambda: [(0, model_attr_of(spec.blob(7, bytes(16 * MIB))))],
+    "a huge list of bytes": lambda: [(0, attr_of(spec.attr_list(spec.blob(7, bytes(MIB)) * 16, 5)))],
+    "a huge unknown field": lambda: [(0, spec.blob(99, bytes(16 * MIB)))],
+    "a huge name": lambda: [(0, spec.blob(1, b"n" * (16 * MIB)))],
+    "tasks of no bytes": lambda: beside((2, b"\x52\0" * (SIZE // 2))),
+    "a task of many addresses": lambda: beside((2, spec.blob(10, spec.blob(20, spec.blob(13, b"\xff" * SIZE))))),
+    "kernels of no name": lambda: beside((3, struct.pack("<III", 0x5D776EFD, 0, 0) * (SIZE // 12))),
+    "a kernel of a huge name": lambda: beside((3, spec.kernel("n" * (16 * MIB), b""))),
+    "libraries": lambda: beside((5, spec.libraries(*[("", "", 0, b"x")] * (SIZE // 17)))),
+    "tiling records": lambda: beside((12, spec.tiling(*[(0, b"")] * (SIZE // 5)))),
+    "dims of an input": lambda: beside((8, io_of(spec.io_tensor("", 0, 0, 0, [1 << 40] * (SIZE // 16))))),
+    "inputs": lambda: beside((8, io_of(*[spec.io_tensor("", 0, 0, 0, ())] * (SIZE // 32)))),
+    "texts": lambda: beside((8, spec.texts_block(5, *[""] * (SIZE // 4)))),
+    "a block of 64 MiB": lambda: beside((8, spec.block(0, struct.pack("<I", 1) + bytes(64 * MIB)))),
+    "the old number of inputs": lambda: beside((6, spec.block(0, struct.pack("<I", 1) + bytes(64 * MIB)))),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_file_takes_no_more_than_twice_its_size_and_64_mib(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "hostile.om"
+    path.write_bytes(spec.om_wide(HOSTILE[name]()))
+    peak, status, said = measured("-c", READ_ALL, str(path))
+    assert status == 0 and said
+    limit = 2 * path.stat().st_size + ALLOWED_BYTES
+    assert peak < limit, f"{peak / MIB:.1f} MiB of {limit / MIB:.1f}, {said}"
+
+
+def test_a_zip_of_many_names_is_looked_through_in_pieces(tmp_path: Path) -> None:
+    entry = b"PK\x01\x02" + bytes(24) + struct.pack("<HHH", 4, 0, 0) + bytes(12) + b"name"
+    directory = entry * 200_000
+    end = b"PK\x05\x06" + bytes(8) + struct.pack("<IIH", len(directory), 4, 0)
+    path = tmp_path / "zip.om"
+    path.write_bytes(b"PK\x03\x04" + directory + end)
+    peak, _, said = measured("-c", READ_ALL, str(path))
+    assert (said, peak < ALLOWED_BYTES) == ("not-om", True)
+    last = entry[:28] + struct.pack("<HHH", 13, 0, 0) + bytes(12) + b"manifest.json"
+    end = b"PK\x05\x06" + bytes(8) + struct.pack("<IIH", len(directory) + len(last), 4, 0)
+    path.write_bytes(b"PK\x03\x04" + directory + last + end)
+    assert measured("-c", READ_ALL, str(path))[2] == "om2"
