@@ -5,7 +5,6 @@ Nothing else is read. Every number is checked before it is used.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from gecli.artifacts.file_access import pread
@@ -30,6 +29,7 @@ from gecli.artifacts.partition_table import (
 )
 from gecli.artifacts.zip_directory import archive_has
 from gecli.errors import Diagnostic, InputError
+from gecli.records import dataclass
 from gecli.wire.om_faults import om_error, om_problem
 
 MAX_MODELS = 4096

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from gecli.artifacts.container import ContainerReader, OmModel
@@ -16,6 +16,7 @@ from gecli.artifacts.header import HEADER_BYTES, OmHeader
 from gecli.artifacts.inout_info import MAX_INOUT_BYTES, is_inout_info
 from gecli.artifacts.partition_table import Partition, PartitionType
 from gecli.errors import Diagnostic
+from gecli.records import dataclass
 from gecli.wire.om_faults import om_error, om_problem
 
 if TYPE_CHECKING:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 
 from gecli.artifacts.kernel_store import KERNEL_MAGIC, MAX_NAME_BYTES, MAX_RECORDS
 from gecli.errors import InputError
+from gecli.records import dataclass
 from gecli.wire.byte_source import ByteSource, MemorySource
 from gecli.wire.om_faults import om_error
 

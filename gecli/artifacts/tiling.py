@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 
 from gecli.errors import InputError
+from gecli.records import dataclass
 from gecli.wire.byte_source import ByteSource, MemorySource
 from gecli.wire.om_faults import om_error
 

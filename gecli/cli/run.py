@@ -32,11 +32,8 @@ def run_models(invocation: Invocation) -> int:
 
 def _run(options: Options, paths: list[str], console: Console) -> int:
     from gecli.cli.run_inputs import check_shapes
-    from gecli.report.run_files import write_profile, write_times
     from gecli.report.run_report import not_finite
-    from gecli.runtime.checkpoint import load_variables, save_variables
     from gecli.runtime.memory_map import map_lines, memory_map, require_memory
-    from gecli.runtime.output_files import write_outputs
 
     order = _order(options, paths)
     sessions: dict[str, Session] = {}
@@ -57,6 +54,8 @@ def _run(options: Options, paths: list[str], console: Console) -> int:
     if options.flag("print-memory-map"):
         console.result("\n".join(map_lines(regions)))
     if options.text("load-vars"):
+        from gecli.runtime.checkpoint import load_variables
+
         for session in dict.fromkeys(sessions.values()):
             loaded, warnings = load_variables(session.store, options.text("load-vars") or "")
             console.report(warnings)
@@ -70,14 +69,22 @@ def _run(options: Options, paths: list[str], console: Console) -> int:
     files: dict[str, str] = {}
     target = options.text("output")
     if target:
+        from gecli.runtime.output_files import write_outputs
+
         files = write_outputs(outcomes, target, options.text("output-format") or "npy")
     if options.text("save-vars"):
+        from gecli.runtime.checkpoint import save_variables
+
         saved = save_variables(shared.store, options.text("save-vars") or "", raw=options.flag("raw-format"))
         console.say(f"saved {len(saved)} variables to {options.text('save-vars')}", level=1)
     _get_variables(options, shared, console)
     if options.text("export-times"):
+        from gecli.report.run_files import write_times
+
         write_times(options.text("export-times") or "", outcomes)
     if options.text("profile-out"):
+        from gecli.report.run_files import write_profile
+
         write_profile(options.text("profile-out") or "", outcomes, options.text("profile-by") or "type")
     differences = None if golden is None else golden.differences(outcomes, requests)
     console.report(not_finite(outcomes))
@@ -233,6 +240,8 @@ def _execute(
 
 
 def _set_variables(options: Options, session: Session) -> None:
+    if not options.texts("set-var"):
+        return
     from gecli.runtime.array_files import read_npy
     from gecli.runtime.checkpoint import set_variable
 

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gecli.errors import Diagnostic
-from gecli.report.comparison import Difference
 from gecli.report.sizes import shape_text
 from gecli.runtime.runner import NodeTime, Outcome, statistics
 from gecli.runtime.variable_store import VariableStore
+
+if TYPE_CHECKING:
+    from gecli.report.comparison import Difference
 
 Array = NDArray[Any]
 SCHEMA = "gecli.run/1"
@@ -23,6 +24,8 @@ HEADING = "simulation on this host - not device time"
 
 def tensor_statistics(array: Array) -> dict[str, Any]:
     """dtype, shape, min, max, mean, std, counts of NaN and infinity, digest prefix and first values."""
+    import hashlib
+
     facts: dict[str, Any] = {
         "dtype": array.dtype.name,
         "shape": list(array.shape),
