@@ -6,7 +6,7 @@ import hashlib
 import json
 from typing import Any
 
-ARTIFACT_SCHEMA = 1  # raised when the same graph and options give other bytes
+ARTIFACT_SCHEMA = 2  # raised when the same graph and options give other bytes
 
 
 def digest_of(head: str, *parts: str) -> str:

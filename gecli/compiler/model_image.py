@@ -149,6 +149,9 @@ def _tasks(plan: ModelPlan) -> TaskList:
 
 
 def _args_format(node: OpDesc) -> str:
+    """Which operand each address is; nothing, as CANN allows, where they are all operands in order."""
+    if None not in node.inputs:
+        return ""
     slots = tuple([slot for slot, port in enumerate(node.inputs) if port is not None])
     return _format_of_args(slots, len(node.output_descs))
 
