@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import sys
 
-from gecli.cli.stopping import STOPS, arm, disarm, end
+from gecli.cli.stopping import STOPS, arm, disarm, end, stop_behind
 
 
 def main() -> int:
@@ -16,6 +16,11 @@ def main() -> int:
         end()
     except STOPS as stop:  # outside of app.run(), which handles its own
         status = _stopped(stop)
+    except Exception as error:
+        wrapped = stop_behind(error)
+        if wrapped is None:
+            raise
+        status = _stopped(wrapped)
     disarm()
     return status
 
@@ -36,6 +41,8 @@ def _answered(argv: list[str]) -> int:
             return status
     # Imports and graphs make many objects and little garbage; by default a tenth of the time went into looking.
     gc.set_threshold(200_000, 20, 100)
+    if argv and argv[0] == "inspect-om":  # a graph that is shown lives to the end, and its nodes are cycles
+        gc.disable()
     from gecli.cli.app import run
 
     status = run(argv)

@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from gecli.cli.console import Console
-from gecli.cli.stopping import STOPS, arm, disarm, end, ending_of
+from gecli.cli.stopping import STOPS, arm, disarm, end, ending_of, stop_behind
 from gecli.options.argv import Scan, scan
 from gecli.version import __version__
 
@@ -67,6 +67,9 @@ def _guarded(found: Scan, console: Console, compat: bool) -> int:
         _drop_stdout()
         return BROKEN_PIPE
     except Exception as error:
+        wrapped = stop_behind(error)
+        if wrapped is not None:
+            return stopped(wrapped, console)
         clean_up()
         return _failed(error, found, console, compat)
 

@@ -65,6 +65,14 @@ def ending_of(stop: BaseException) -> tuple[int, str]:
     return ENDINGS[stop.number if isinstance(stop, Stopped) else int(_signal.SIGINT)]
 
 
+def stop_behind(error: BaseException) -> BaseException | None:
+    """The stop that an exception was made of: making a class wraps whatever its fields raise in a RuntimeError."""
+    found: BaseException | None = error
+    while found is not None and not isinstance(found, STOPS):
+        found = found.__cause__ or found.__context__
+    return found
+
+
 def _set_all(action: Callable[[int, object], None] | int) -> None:
     for number in ENDINGS:
         if number > 0 and _signal.getsignal(number) != _signal.SIG_IGN:

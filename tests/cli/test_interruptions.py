@@ -380,3 +380,23 @@ sys.exit(app.run([]))
     process = start([], REPOSITORY, "-c", code)
     _, err = process.communicate(timeout=15)
     assert (process.returncode, "Traceback" in err) == (status, False), err
+
+
+@pytest.mark.parametrize("where", ["gecli.cli.app._answer", "gecli.__main__._answered"])  # inside and outside of run()
+def test_a_stop_that_was_wrapped_in_another_exception_still_stops(where: str) -> None:
+    module, _, name = where.rpartition(".")
+    code = f"""
+import os, signal, sys
+import {module} as changed
+import gecli.__main__
+class Field:
+    def __set_name__(self, owner, name):  # what this raises, Python wraps in a RuntimeError
+        os.kill(os.getpid(), signal.SIGTERM)
+def work(*words, **more):
+    type("Made", (), dict(x=Field()))
+changed.{name} = work
+sys.exit(gecli.__main__.main())
+"""
+    process = start([], REPOSITORY, "-c", code)
+    _, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (143, "gecli: terminated\n")
