@@ -36,7 +36,9 @@ def diagnostics_of(error: Exception, environ: Mapping[str, str]) -> Diagnostic:
 
 def _lack_of_memory(error: BaseException | None) -> str:
     """Its words, if that is what an exception or a cause of it says; the system has many ways to say so."""
-    while error is not None:
+    seen: list[BaseException] = []  # an exception may be its own cause
+    while error is not None and all(error is not each for each in seen):
+        seen.append(error)
         text = str(error).splitlines()[-1].strip() if str(error).strip() else ""
         if isinstance(error, MemoryError):
             return text or "an allocation failed"

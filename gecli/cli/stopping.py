@@ -27,6 +27,7 @@ AGAIN_S = 0.01
 
 _stopped_at = 0.0
 _is_ended = False
+_number = 0  # of the last stop
 
 
 class Stopped(BaseException):
@@ -41,9 +42,15 @@ STOPS = (Stopped, KeyboardInterrupt)
 
 
 def arm() -> None:
-    """From here the signals raise Stopped. Those that the caller has ignored, as nohup does, stay ignored."""
+    """From here the signals raise Stopped. Those that the caller has ignored, as nohup does, stay ignored.
+
+    Raises Stopped when the signals were armed before and a stop was taken for a fault of what it struck.
+    """
     global _stopped_at, _is_ended
+    is_lost = _stopped_at > 0 and not _is_ended
     _stopped_at, _is_ended = 0.0, False
+    if is_lost:
+        raise Stopped(_number)
     sys.unraisablehook = _stop_again
     _set_all(_stop)
 
@@ -68,8 +75,12 @@ def ending_of(stop: BaseException) -> tuple[int, str]:
 def stop_behind(error: BaseException) -> BaseException | None:
     """The stop that an exception was made of: making a class wraps whatever its fields raise in a RuntimeError."""
     found: BaseException | None = error
+    seen: list[BaseException] = []  # an exception may be its own cause
     while found is not None and not isinstance(found, STOPS):
+        seen.append(found)
         found = found.__cause__ or found.__context__
+        if any(found is each for each in seen):
+            return None
     return found
 
 
@@ -81,11 +92,11 @@ def _set_all(action: Callable[[int, object], None] | int) -> None:
 
 def _stop(number: int, frame: object) -> None:
     # A function that returns, rather than SIG_IGN: Python reports a signal that was on its way to a handler that went.
-    global _stopped_at
+    global _stopped_at, _number
     now = time.monotonic()
     if _is_ended or (_stopped_at and now - _stopped_at < REPEAT_S):
         return
-    _stopped_at = now
+    _stopped_at, _number = now, number
     raise Stopped(number)
 
 

@@ -269,6 +269,18 @@ def test_every_way_of_the_system_to_say_no_memory_is_one_message(
     assert re.match(r"error\[G4005\].*\n  --> .*\n  why: .*\n  do:  .*\n\Z", capsys.readouterr().err)
 
 
+def test_an_exception_that_is_its_own_cause_ends_the_command(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(path: str, *rest: object) -> None:
+        error = ValueError("odd")
+        raise error from error
+
+    monkeypatch.setattr("gecli.cli.explain.explain", fail)
+    assert run(["explain", "E10001"]) == 70
+    assert "ValueError: odd" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("name", "number"),
     [
