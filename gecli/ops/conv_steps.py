@@ -117,10 +117,11 @@ def _banded(p: Problem, scratch: Scratch) -> list[Action]:
     spatial = len(out)
     matrix = p.w.reshape(groups, p.w.shape[0] // groups, -1)
     depth = matrix.shape[2]
-    rest = int(np.prod(out[1:]))
-    rows = min(max(BAND_BYTES // (4 * groups * depth * rest), 1), out[0])
-    (columns,) = floats(scratch, groups * depth * rows * rest)
-    source, fill = _padded_input(p.x, geometry.pads)
+    axis = next((axis for axis, dim in enumerate(out) if dim > 1), 0)  # bands are cut here: a signal has one row
+    rest = int(np.prod(out[axis + 1 :]))
+    rows = min(max(BAND_BYTES // (4 * groups * depth * rest), 1), out[axis])
+    border, columns = floats(scratch, _border_size(p.x, geometry.pads), groups * depth * rows * rest)
+    source, fill = _padded_input(p.x, geometry.pads, border)
     view = window_view(source, geometry, out)
     y = p.y.reshape(p.x.shape[0], groups, p.w.shape[0] // groups, -1)
     bias = None if p.bias is None else p.bias.reshape(groups, -1, 1)
@@ -128,9 +129,9 @@ def _banded(p: Problem, scratch: Scratch) -> list[Action]:
     for image in range(p.x.shape[0]):
         actions += fill(image)
         windows = view[image if source is p.x else 0]
-        for start in range(0, out[0], rows):
-            count = min(rows, out[0] - start)
-            band = windows[(*[slice(None)] * (1 + spatial), slice(start, start + count))]
+        for start in range(0, out[axis], rows):
+            count = min(rows, out[axis] - start)
+            band = windows[(*[slice(None)] * (1 + spatial + axis), slice(start, start + count))]
             used = columns[: groups * depth * count * rest]
             target = y[image][:, :, start * rest : (start + count) * rest]
             actions.append((np.copyto, (used.reshape(band.shape), band)))
@@ -157,13 +158,15 @@ def _row_shifts(p: Problem, scratch: Scratch) -> list[Action]:
     geometry, (oh, ow) = p.geometry, p.y.shape[2:]
     dh = geometry.dilations[0]
     matrix = np.ascontiguousarray(p.w.transpose(2, 0, 1, 3)).reshape(kh * out_channels, depth * kw)
-    source, fill = _padded_input(p.x, geometry.pads)
     height = (oh - 1) + (kh - 1) * dh + 1
+    band = min(max(BAND_BYTES // (4 * ow * (depth * kw + kh * out_channels)), 1), height)
+    border, columns, parts = floats(
+        scratch, _border_size(p.x, geometry.pads), depth * kw * band * ow, kh * out_channels * band * ow
+    )
+    source, fill = _padded_input(p.x, geometry.pads, border)
     # One window row high, as if the kernel had a single row: every padded row gets its columns once.
     row = Geometry((1, kw), (1, geometry.strides[1]), (1, geometry.dilations[1]), ((0, 0), (0, 0)))
     view = window_view(source, row, (height, ow))[:, :, 0]
-    band = min(max(BAND_BYTES // (4 * ow * (depth * kw + kh * out_channels)), 1), height)
-    columns, parts = floats(scratch, depth * kw * band * ow, kh * out_channels * band * ow)
     bias = np.float32(0) if p.bias is None else p.bias.reshape(-1, 1, 1)
     actions: list[Action] = []
     for image in range(p.x.shape[0]):
@@ -190,16 +193,34 @@ def _drop_group(*arrays: Array) -> tuple[Array, ...]:
     return tuple(a[0] for a in arrays) if arrays[0].shape[0] == 1 else arrays
 
 
-def _padded_input(x: Array, pads: Pads) -> tuple[Array, Callable[[int], list[Action]]]:
-    """A bordered buffer for one image and the actions that fill it; `x` itself when there is no border.
+def _border_size(x: Array, pads: Pads) -> int:
+    """Elements of one image with its border; 0 when it has none."""
+    return x.shape[1] * int(np.prod(_bordered(x, pads))) if any(b or a for b, a in pads) else 0
 
-    The border is zeroed once and never written again, so this buffer is private to the node.
-    """
-    if not any(b or a for b, a in pads):
+
+def _bordered(x: Array, pads: Pads) -> list[int]:
+    return [d + b + a for d, (b, a) in zip(x.shape[2:], pads)]
+
+
+def _padded_input(x: Array, pads: Pads, memory: Array) -> tuple[Array, Callable[[int], list[Action]]]:
+    """A bordered buffer in `memory` for one image and the actions that fill it; `x` itself when there is no border."""
+    if not memory.size:
         return x, lambda image: []
-    buffer = np.zeros((1, x.shape[1], *(d + b + a for d, (b, a) in zip(x.shape[2:], pads))), np.float32)
+    buffer = memory.reshape(1, x.shape[1], *_bordered(x, pads))
     middle = buffer[inner(x.shape[2:], pads)]
-    return buffer, lambda image: [(np.copyto, (middle, x[image : image + 1]))]
+    zero = np.float32(0)
+    border: list[Action] = []
+    for axis, (before, after) in enumerate(pads, 2):
+        end = buffer.shape[axis] - after
+        for side in (slice(before), slice(end, None)):
+            if side.start != buffer.shape[axis] and side.stop != 0:
+                border.append((np.copyto, (buffer[(*[slice(None)] * axis, side)], zero)))
+
+    def fill(image: int) -> list[Action]:
+        # All images of a step share the border; other steps write to the same memory.
+        return [*(border if image == 0 else ()), (np.copyto, (middle, x[image : image + 1]))]
+
+    return buffer, fill
 
 
 class _Planes(NamedTuple):

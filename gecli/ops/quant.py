@@ -11,6 +11,7 @@ from gecli.ir.dtype import DataType
 from gecli.ir.op_desc import Port
 from gecli.ir.tensor_desc import UNKNOWN_RANK, TensorDesc
 from gecli.ops.bound import constant
+from gecli.ops.conv_steps import floats, scratch_of
 from gecli.ops.inference import normalise_axis, plain
 from gecli.ops.numeric import Array, Step, in_float32, is_half
 from gecli.ops.onnx_import import Builder, OnnxNode, importer
@@ -270,7 +271,7 @@ class DynamicQuantizeLinear:
         (x,), (y, y_scale, y_zero_point) = inputs, outputs
         if x.dtype != np.float32:
             return None
-        scratch = np.empty(x.shape, np.float32)
+        scratch = floats(scratch_of(self), x.size)[0].reshape(x.shape)
         low, high = np.float32(0), np.float32(255)
 
         def run() -> None:

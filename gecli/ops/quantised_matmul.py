@@ -12,6 +12,7 @@ from gecli.ir.format import Format
 from gecli.ir.tensor_desc import UNKNOWN_RANK, TensorDesc
 from gecli.ops.bound import Bound
 from gecli.ops.conv_kernels import convolve
+from gecli.ops.conv_steps import scratch_of
 from gecli.ops.convolution import ConvAttributes
 from gecli.ops.inference import InferenceError
 from gecli.ops.integer_matmul import bind_integer_matmul, exact_product, magnitude
@@ -70,7 +71,7 @@ class MatMulInteger(Bound):
         a, b, a_zero, b_zero, *_ = (*inputs, None, None)
         assert a is not None and b is not None
         fixed = 1 in self.constant_inputs and (b_zero is None or 3 in self.constant_inputs)
-        return bind_integer_matmul(a, b, a_zero, b_zero, outputs[0], b_fixed=fixed)
+        return bind_integer_matmul(a, b, a_zero, b_zero, outputs[0], scratch_of(self), b_fixed=fixed)
 
 
 @operator(onnx=From("QLinearMatMul"))

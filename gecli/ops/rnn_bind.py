@@ -36,7 +36,7 @@ def bind_lstm(reversals: Sequence[bool], slots: Sequence[Array | None], outputs:
     scale[: 3 * hidden] = HALF
     bias = None if b is None else (b[:, : 4 * hidden] + b[:, 4 * hidden :]) * scale
     layer = _layer(reversals, x, w, r, scale, bias, outputs[0])
-    return _lstm_run(layer, _stacked(outputs[1]), _stacked(outputs[2]), _stacked(initial_h), _stacked(initial_c))
+    return _lstm_run(layer, _stacked(outputs[1]), _stacked(outputs[2]), initial_h, initial_c)
 
 
 def bind_gru(
@@ -59,13 +59,18 @@ def bind_gru(
         bias *= scale
     layer = _layer(reversals, x, w, r, scale, bias, outputs[0])
     if linear_before_reset:
-        return _gru_run_linear(layer, inner, _stacked(outputs[1]), _stacked(initial_h))
-    return _gru_run(layer, _stacked(outputs[1]), _stacked(initial_h))
+        return _gru_run_linear(layer, inner, _stacked(outputs[1]), initial_h)
+    return _gru_run(layer, _stacked(outputs[1]), initial_h)
 
 
-def _stacked(array: Array | None) -> Array | None:
+def _stacked(array: Array) -> Array:
     """Without the axis of directions when there is one direction."""
-    return array[0] if array is not None and len(array) == 1 else array
+    return array[0] if len(array) == 1 else array
+
+
+def _start(given: Array | None, like: Array) -> Array:
+    """The state before the first step."""
+    return np.zeros(like.shape, np.float32) if given is None else _stacked(given)
 
 
 def _layer(
@@ -124,10 +129,6 @@ def _product(weight: Array, product: Array) -> tuple[Array, Array]:
     if product.size > gates * hidden:
         return weight, product
     return np.ascontiguousarray(weight.swapaxes(0, 1)).reshape(hidden, -1), product.reshape(1, -1)
-
-
-def _start(given: Array | None, like: Array) -> Array:
-    return np.zeros(like.shape, np.float32) if given is None else given
 
 
 def _lstm_run(layer: _Layer, y_h: Array, y_c: Array, h0: Array | None, c0: Array | None) -> Step:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from math import fsum
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 Array = NDArray[Any]
 SCHEMA = "gecli.run/1"
 FIRST_VALUES = 6
+PIECE = 1 << 16  # elements
 HEADING = "simulation on this host - not device time"
 
 
@@ -29,21 +31,45 @@ def tensor_statistics(array: Array) -> dict[str, Any]:
     facts: dict[str, Any] = {
         "dtype": array.dtype.name,
         "shape": list(array.shape),
-        "sha256": hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest(),
+        "sha256": hashlib.sha256(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data).hexdigest(),
         "first": [_plain(value) for value in array.reshape(-1)[:FIRST_VALUES]],
     }
     if array.size and array.dtype.kind in "biufV":
-        wide = array.astype(np.float64)
-        finite = wide[np.isfinite(wide)]
-        facts |= {
-            "min": float(finite.min()) if finite.size else None,
-            "max": float(finite.max()) if finite.size else None,
-            "mean": float(finite.mean()) if finite.size else None,
-            "std": float(finite.std()) if finite.size else None,
-            "nan": int(np.isnan(wide).sum()),
-            "inf": int(np.isinf(wide).sum()),
-        }
+        facts |= _number_statistics(array.reshape(-1))
     return facts
+
+
+def _number_statistics(flat: Array) -> dict[str, Any]:
+    """Of the finite numbers, in double precision; piece by piece, as a tensor may be most of the memory in use."""
+    pieces = [flat[start : start + PIECE] for start in range(0, flat.size, PIECE)]
+    nan = inf = 0
+    parts: list[tuple[int, float, float, float]] = []
+    for piece in pieces:
+        wide = piece.astype(np.float64)
+        nan += int(np.isnan(wide).sum())
+        inf += int(np.isinf(wide).sum())
+        finite = wide[np.isfinite(wide)]
+        if finite.size:
+            parts.append((finite.size, float(finite.min()), float(finite.max()), float(finite.sum())))
+    if not parts:
+        return {"min": None, "max": None, "mean": None, "std": None, "nan": nan, "inf": inf}
+    count = sum(part[0] for part in parts)
+    mean = fsum(part[3] for part in parts) / count
+    squares = fsum(_squares_about(mean, piece) for piece in pieces)
+    return {
+        "min": min(part[1] for part in parts),
+        "max": max(part[2] for part in parts),
+        "mean": mean,
+        "std": float(np.sqrt(squares / count)),
+        "nan": nan,
+        "inf": inf,
+    }
+
+
+def _squares_about(mean: float, piece: Array) -> float:
+    wide = piece.astype(np.float64)
+    distance = wide[np.isfinite(wide)] - mean
+    return float((distance * distance).sum())
 
 
 def _plain(value: Any) -> Any:

@@ -96,7 +96,8 @@ class Scratch:
     def lend(self, size_bytes: int) -> Array:
         """At least `size_bytes` bytes, the same ones for every step that they suffice for."""
         if self._buffer.size < size_bytes:
-            self._buffer = np.empty(size_bytes, np.uint8)
+            # More than asked for: what no step touches takes no memory, what earlier steps were lent stays with them.
+            self._buffer = np.empty(max(size_bytes, 4 * self._buffer.size), np.uint8)
         return self._buffer[:size_bytes]
 
 

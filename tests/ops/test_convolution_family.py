@@ -252,3 +252,42 @@ def test_col2im_equals_onnxruntime() -> None:
     judge("Col2Im", [normal(2, 12, 16), image, block], opset=18)
     attrs = {"pads": [1, 0, 1, 1], "dilations": [2, 1]}
     judge("Col2Im", [normal(2, 12, 25), image, block], attrs=attrs, opset=18, constant=(1, 2))
+
+
+@pytest.mark.parametrize(
+    "x, w, attrs",
+    [
+        (normal(2, 5, 9, 8), normal(4, 5, 3, 3), {"pads": (1, 1, 1, 1)}),
+        (normal(1, 5, 9, 8), normal(4, 5, 3, 3), {"pads": (0, 2, 1, 0), "strides": (1, 1, 2, 2)}),
+        (normal(1, 96, 6, 8), normal(2, 96, 3, 3), {"pads": (1, 1, 1, 1)}),
+        (normal(2, 3, 1, 40), normal(4, 3, 1, 7), {"pads": (0, 0, 3, 3)}),
+    ],
+)
+def test_work_memory_holds_whatever_other_steps_left_in_it(x: Any, w: Any, attrs: dict[str, Any]) -> None:
+    memory = np.empty(1 << 22, np.uint8)
+    conv = op("Conv2D", data_format="NCHW", **{"strides": (1, 1, 1, 1), **attrs})
+    conv.constant_inputs = frozenset([1])
+    conv.lend_scratch = lambda size: memory[:size]
+    expected = conv.kernel(x, w)
+    y = np.empty_like(expected)
+    step = conv.bind([x, w], [y])
+    for _ in range(2):
+        memory[:] = 0xFF  # NaN
+        step()
+        assert_close(y, expected, "bind", bar=1e-6)
+
+
+def test_a_long_signal_is_convolved_in_bands_too() -> None:
+    lent = []
+
+    def lend(size: int) -> Any:
+        lent.append(size)
+        return np.empty(size, np.uint8)
+
+    x, w = normal(1, 8, 1, 40_000), normal(4, 8, 1, 64)
+    conv = op("Conv2D", data_format="NCHW", strides=(1, 1, 1, 1), pads=(0, 0, 0, 0))
+    conv.lend_scratch = lend
+    y = np.empty((1, 4, 1, 40_000 - 63), np.float32)
+    conv.bind([x, w], [y])()
+    assert_close(y, conv.kernel(x, w), "bind", bar=1e-6)
+    assert sum(lent) <= 2 << 20  # the columns of all positions are 82 MB

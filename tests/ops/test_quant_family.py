@@ -125,3 +125,31 @@ def test_branches_with_different_dims_give_unknown_dims() -> None:
     assert merged_outputs([[a], [c]])[0].shape == UNKNOWN_RANK
     with pytest.raises(InferenceError, match="branches have 1, 2 outputs"):
         merged_outputs([[a], [a, b]])
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8])
+@pytest.mark.parametrize("zero", [None, "scalar", "columns"])
+@pytest.mark.parametrize("depth, width", [(8, 5), (1100, 70), (530, 900)])
+def test_integer_products_are_exact_in_every_tile(dtype: Any, zero: str | None, depth: int, width: int) -> None:
+    random = np.random.default_rng(depth)
+    limits = np.iinfo(dtype)
+    a = random.integers(0, 256, (3, depth), np.uint8)
+    b = random.integers(limits.min, limits.max + 1, (depth, width)).astype(dtype)
+    a[0], b[:, 0] = 255, limits.max
+    inputs: list[Any] = [a, b, np.array(7, np.uint8)]
+    expected = (a.astype(np.int64) - 7) @ b.astype(np.int64)
+    if zero is not None:
+        shape = () if zero == "scalar" else (width,)
+        inputs.append(random.integers(limits.min, limits.max + 1, shape).astype(dtype))
+        expected = (a.astype(np.int64) - 7) @ (b.astype(np.int64) - inputs[3])
+    kind = find("MatMulInteger")
+    assert kind is not None
+    made = kind.cls()
+    made.constant_inputs = frozenset((1, 3))
+    memory = np.full(1 << 23, 0x5A, np.uint8)
+    made.lend_scratch = lambda size: memory[:size]
+    y = np.empty((3, width), np.int32)
+    step = made.bind(inputs, [y])
+    for _ in range(2):
+        step()
+        np.testing.assert_array_equal(y, expected)
