@@ -23,8 +23,8 @@ ATC_FAILED = "ATC run failed, Please check the detail log, Try 'atc --help' for 
 
 def run(argv: list[str]) -> int:
     """Run a command line; returns its exit status and never lets an exception out."""
-    arm()
     try:
+        arm()
         status = _run(argv)
         end()
     except STOPS as stop:  # before or after the guarded part

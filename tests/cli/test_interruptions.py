@@ -400,3 +400,21 @@ sys.exit(gecli.__main__.main())
     process = start([], REPOSITORY, "-c", code)
     _, err = process.communicate(timeout=60)
     assert (process.returncode, err) == (143, "gecli: terminated\n")
+
+
+def test_a_stop_that_the_short_way_took_for_a_fault_still_stops(tmp_path: Path) -> None:
+    code = """
+import os, signal, sys
+import gecli.cli.fast_hit as fast_hit
+import gecli.__main__
+def swallowed(argv):
+    try:
+        os.kill(os.getpid(), signal.SIGTERM)
+    except BaseException:
+        return None
+fast_hit.try_fast_hit = swallowed
+sys.exit(gecli.__main__.main())
+"""
+    process = start(COMPILE, tmp_path, "-c", code)
+    _, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (143, "gecli: terminated\n")
