@@ -88,7 +88,7 @@ def _switches_of_file(options: Options, known: Mapping[str, bool]) -> dict[str, 
         rows += value.items() if isinstance(value, dict) else [(name, value)]
     switches: dict[str, bool] = {}
     for name, state in rows:
-        if state not in _STATES:
+        if not isinstance(state, str) or state not in _STATES:
             raise _malformed(path, "--fusion-switch-file", f"the state of {name!r} is {state!r}, not on or off")
         names = [each for each, needed in known.items() if not needed] if name == EVERY_PASS else [name]
         for each in names:

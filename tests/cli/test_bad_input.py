@@ -219,6 +219,13 @@ def test_a_corrupt_index_is_a_warning_and_the_model_is_right(content: str, work:
     assert gecli_in(work, *words, "--require-cache").returncode == 0  # it was mended
 
 
+@pytest.mark.parametrize("state", ["{}", "[]", "1", "null", '"ON"'])
+def test_a_switch_that_is_neither_on_nor_off_is_refused(state: str, work: Path) -> None:
+    (work / "s.cfg").write_text(f'{{"Switch": {{"GraphFusion": {{"ALL": {{"a": {state}}}}}}}}}')
+    words = ["compile", "m.onnx", "-o", "o.om", "--fusion-switch-file", "s.cfg"]
+    assert "not on or off" in refused(work, words, 2)
+
+
 # ---------------------------------------------------------------- memory, and types that numpy lacks
 
 
