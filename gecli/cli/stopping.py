@@ -73,15 +73,13 @@ def ending_of(stop: BaseException) -> tuple[int, str]:
 
 
 def stop_behind(error: BaseException) -> BaseException | None:
-    """The stop that an exception was made of: making a class wraps whatever its fields raise in a RuntimeError."""
-    found: BaseException | None = error
-    seen: list[BaseException] = []  # an exception may be its own cause
-    while found is not None and not isinstance(found, STOPS):
-        seen.append(found)
-        found = found.__cause__ or found.__context__
-        if any(found is each for each in seen):
-            return None
-    return found
+    """The stop that an exception was made of, if a signal was caught before it came.
+
+    Making a class wraps what its fields raise in a RuntimeError, and modules in C make ImportErrors of anything.
+    """
+    if isinstance(error, STOPS):
+        return error
+    return Stopped(_number) if _stopped_at > 0 and not _is_ended else None
 
 
 def _set_all(action: Callable[[int, object], None] | int) -> None:
