@@ -28,6 +28,7 @@ from gecli.passes.base import Pass, PassContext, Stage
 
 Array = NDArray[Any]
 SMALL_BYTES = 64 << 10  # constants up to this size are read and computed with
+GROWTH_BYTES = 8 << 10  # a larger result that is also larger than its inputs is computed when the model runs
 CONVERSIONS = frozenset(("TransData", "TransposeD", "Cast", "Reshape", "SqueezeV2", "UnsqueezeV2", "ReFormat"))
 # Types whose result depends on the declared dtype of their input, which float64 arithmetic would hide.
 _EXACT_DTYPE = frozenset(
@@ -136,7 +137,7 @@ def _results(node: OpDesc, kind: OperatorType, weights: list[Weight | None]) -> 
     present = [weight for weight in weights if weight is not None]
     inputs = sum(weight.nbytes for weight in present)
     outputs = sum(desc.nbytes for desc in node.output_descs)
-    if outputs > max(inputs, SMALL_BYTES):
+    if outputs > max(inputs, GROWTH_BYTES):
         return None
     if max(inputs, outputs) <= SMALL_BYTES:
         return _computed(node, [None if weight is None else weight.numpy() for weight in weights])
