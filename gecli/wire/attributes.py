@@ -362,9 +362,11 @@ class AttrReader:
             return Inline(message.data)
         if message.data_file_offset and message.data_file_length:
             return self._slice(message.data_file_offset[-1], message.data_file_length[-1])
-        if not isinstance(size, int) or not isinstance(place, int) or size == 0:
-            return Inline(b"")
         area = self.weights
+        if not isinstance(size, int) or not isinstance(place, int):
+            return Inline(b"")
+        if size == 0 and (area is None or not 0 < place <= area.size_bytes):
+            return Inline(b"")  # an empty constant without a place of its own
         if area is None or size < 0 or place < 0 or place + size > area.size_bytes:
             held = 0 if area is None else area.size_bytes
             self.problem(
