@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-
 from gecli.cli.invocation import Invocation
 
 
@@ -12,11 +10,4 @@ def inspect_om(invocation: Invocation) -> int:
     options = invocation.resolve(operand="FILE")
     from gecli.report.inspect.command import inspect_command
 
-    # The nodes of a graph are cycles that live to the end: a collector would walk all of them and free nothing.
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
-        return inspect_command(options, invocation.operands, invocation.console)
-    finally:
-        if collecting:
-            gc.enable()
+    return inspect_command(options, invocation.operands, invocation.console)

@@ -242,3 +242,51 @@ def test_only_short_tables_are_drawn_on_a_terminal(rows: int, drawn: bool) -> No
     text = stream.getvalue()
     assert ("─" in text) is drawn
     assert text.count("\n") >= rows
+
+
+def several_models(*models: list[tuple[int, bytes]]) -> bytes:
+    """One file with a table and partitions for each model, as files of dynamic shapes have."""
+    bodies = [wide_om(*parts)[256:] for parts in models]
+    header = bytearray(wide_om((0, b""))[:256])
+    header[156:160] = len(models).to_bytes(4, "little")
+    header[184:192] = sum(map(len, bodies)).to_bytes(8, "little")
+    header[193] = 1
+    return bytes(header) + b"".join(bodies)
+
+
+def test_every_model_of_a_file_is_in_every_view(tmp_path: Path, inspect: Inspect) -> None:
+    def graph(name: str) -> bytes:
+        desc = '{ dtype: DT_FLOAT layout: "ND" shape { dim: 2 } }'
+        value = f'value {{ t {{ desc {desc} data: "\\000\\000\\200?\\000\\000\\000@" }} }}'
+        const = f'op {{ name: "{name}_c" type: "Const" attr {{ key: "value" {value} }} output_desc {desc} }}'
+        return model_def(f'name: "{name}" graph {{ name: "{name}_g" {const} }}')
+
+    (tmp_path / "m.om").write_bytes(several_models([(0, graph("root"))], [(0, graph("sub")), (1, bytes(512))]))
+    shown = inspect("m.om")
+    assert (shown.status, shown.err) == (0, "")
+    assert "models     2" in shown.out and "dynamic shapes" in shown.out and "nodes      1: Const 1" in shown.out
+    nodes = json.loads(inspect("m.om", "--nodes", "--json").out)["nodes"]
+    assert [(row["model"], row["graph"], row["name"]) for row in nodes] == [
+        (0, "root_g", "root_c"), (1, "sub_g", "sub_c")
+    ]  # fmt: skip
+    assert "model 1, graph sub_g" in inspect("m.om", "--nodes").out
+    assert inspect("m.om", "--nodes", "--graph-name", "sub_g").out.count("Const") == 1
+    tensors = json.loads(inspect("m.om", "--tensors", "--json").out)["tensors"]
+    assert [(row["name"], row["same_as"]) for row in tensors] == [("root_c", None), ("sub_c", "root_c")]
+    models = json.loads(inspect("m.om", "--json").out)["models"]
+    assert [model["name"] for model in models] == ["root", "sub"]
+    partitions = json.loads(inspect("m.om", "--partitions", "--json").out)["partitions"]
+    assert [(row["model"], row["name"]) for row in partitions] == [
+        (0, "MODEL_DEF"), (1, "MODEL_DEF"), (1, "WEIGHTS_DATA")
+    ]  # fmt: skip
+    assert json.loads(inspect("m.om", "--atc-json").out)["name"] == "root"
+    assert inspect("m.om", "--extract", "sub_c", "--to", "out").status == 0
+
+
+def test_a_part_of_a_file_without_a_container_is_the_file(inspect: Inspect, files: Files) -> None:
+    shown = inspect(files["idx"], "--hex", "header")
+    assert (shown.status, "a cache index is one part, file" in shown.err) == (2, True)
+    assert (
+        inspect(files["idx"], "--hex", "file:0:4").out
+        == '00000000  7b 22 63 61                                       |{"ca|\n'
+    )

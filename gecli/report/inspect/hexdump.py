@@ -10,7 +10,7 @@ from gecli.artifacts.header import HEADER_BYTES
 from gecli.artifacts.partition_table import table_bytes
 from gecli.errors import InvalidOption
 from gecli.report.inspect.partitions import listed
-from gecli.report.inspect.subject import Subject
+from gecli.report.inspect.subject import KINDS, Subject
 from gecli.report.inspect.view import View
 
 LINE_BYTES = 16
@@ -73,8 +73,13 @@ def _parsed(spec: str) -> tuple[str, int, int | None]:
 
 def _range(subject: Subject, name: str) -> tuple[int, int]:
     """Start and size of a named part of the file."""
-    if name.lower() == "file" or subject.om is None:
+    if name.lower() == "file":
         return 0, subject.size_bytes
+    if subject.om is None:
+        raise InvalidOption(
+            "E10001", f"the file has no part {name!r}", option="--hex", why=f"{KINDS[subject.kind]} is one part, file",
+            do="--hex file",
+        )  # fmt: skip
     om = subject.om
     if name.lower() == "header":
         return om.base, HEADER_BYTES

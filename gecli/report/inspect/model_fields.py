@@ -7,7 +7,7 @@ what is in the file. The bytes come from the walker, which leaves tensor data in
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import field
 from typing import Any
 
@@ -150,18 +150,16 @@ class ModelFields:
         self._names: tuple[AttrNames, ...] = ()  # the model's own attributes are never compressed
         data = source if isinstance(source, bytes) else strip_large_fields(source, LARGE_FIELDS)
         self._data = memoryview(data)
-        self.members: Fields = {}
         self._graphs: list[memoryview] = []
-        attrs: dict[str, Fields] = {}
+        members: list[tuple[int, Any]] = []
+        attrs: list[tuple[int, Any]] = []
         for number, value in walk(self._data):
             if number == 7 and isinstance(value, memoryview):
                 self._graphs.append(value)
-            elif number == 11 and isinstance(value, memoryview):
-                key, inner = self._entry(value, 1)
-                attrs[key] = inner
             else:
-                self._store(MODEL, self.members, number, value, 1)
-        self.attrs = dict(sorted(attrs.items()))
+                (attrs if number == 11 else members).append((number, value))
+        self.members = self._collected(MODEL, members, 1)
+        self.attrs = dict(sorted(self._collected(MODEL, attrs, 1).get("attr", {}).items()))
         own = _names(self.attrs)
         first = own or root_names
         self._names = () if first is None else (first, *[root_names or first] * 3)
@@ -171,14 +169,14 @@ class ModelFields:
     def graphs(self) -> Iterator[tuple[Fields, Iterator[Fields]]]:
         """(members without `op`, operators) of each graph."""
         for data in self._graphs:
-            head: Fields = {}
+            head: list[tuple[int, Any]] = []
             spans: list[memoryview] = []
             for number, value in walk(data):
                 if number == 6 and isinstance(value, memoryview):
                     spans.append(value)
                 else:
-                    self._store(GRAPH, head, number, value, 2)
-            yield head, (self.message(OP, span, 3) for span in spans)
+                    head.append((number, value))
+            yield self._collected(GRAPH, head, 2), (self.message(OP, span, 3) for span in spans)
 
     def message(self, kind: Message, data: memoryview, depth: int = 0) -> Fields:
         """The fields that a message has, by name."""
@@ -187,28 +185,38 @@ class ModelFields:
         memo = (id(kind), bytes(data)) if len(data) <= 512 and kind in (DESC, ATTR) else None
         if memo is not None and memo in self._memo:
             return self._memo[memo]
-        found: Fields = {}
-        for number, value in walk(data):
-            self._store(kind, found, number, value, depth + 1)
+        found = self._collected(kind, walk(data), depth + 1)
         if kind is TENSOR:
             self._place(found)
         if memo is not None:
             self._memo[memo] = found
         return found
 
-    def _store(self, kind: Message, found: Fields, number: int, value: Any, depth: int) -> None:
-        """Put one field in its place; unknown fields and those of another wire type are left out, as protobuf does."""
-        spec = kind.fields.get(number)
-        if spec is None:
-            return
+    def _collected(self, kind: Message, fields: Iterable[tuple[int, Any]], depth: int) -> Fields:
+        """The fields by name. Of entries with the same key only the last is looked at, as in the reader of the graph:
+        what it replaces may be broken.
+        """
+        found: Fields = {}
+        maps: dict[str, dict[str, memoryview]] = {}
+        for number, value in fields:
+            spec = kind.fields.get(number)
+            if spec is None:
+                continue
+            if not spec.is_map:
+                self._store(spec, found, value, depth)
+            elif isinstance(value, memoryview):
+                key, content = _entry(value)
+                found.setdefault(spec.name, {})
+                maps.setdefault(spec.name, {})[key] = content
+        for name, entries in maps.items():
+            found[name] = dict(self._attr(key, content, depth) for key, content in entries.items())
+        return found
+
+    def _store(self, spec: Field, found: Fields, value: Any, depth: int) -> None:
+        """Put one field in its place; those of another wire type are left out, as protobuf does."""
         if spec.message is None:
             self._store_scalar(spec, found, value)
-        elif not isinstance(value, memoryview):
-            return
-        elif spec.is_map:
-            key, inner = self._entry(value, depth)
-            found.setdefault(spec.name, {})[key] = inner
-        else:
+        elif isinstance(value, memoryview):
             inner = self._inner(spec.message, value, depth)
             if spec.repeated:
                 found.setdefault(spec.name, []).append(inner)
@@ -235,16 +243,9 @@ class ModelFields:
         except WireError:
             return {}
 
-    def _entry(self, data: memoryview, depth: int) -> tuple[str, Fields]:
-        """Key and value of one map entry, with the name's compression undone."""
-        key, inner = "", {}
-        for number, value in walk(data):
-            if not isinstance(value, memoryview):
-                continue
-            if number == 1:
-                key = _text(value)
-            elif number == 2:
-                inner = self.message(ATTR, value, depth + 1)
+    def _attr(self, key: str, content: memoryview, depth: int) -> tuple[str, Fields]:
+        """Name and value of an attribute, with the name's compression undone."""
+        inner = self.message(ATTR, content, depth + 1)
         for names in self._names:
             if not key.startswith("\0"):
                 break
@@ -259,6 +260,19 @@ class ModelFields:
         offset, length = tensor.pop(DATA_OFFSET, 0), tensor.pop(DATA_LENGTH, 0)
         if "data" not in tensor and length and 0 <= offset <= offset + length <= self._file_size:
             tensor["data"] = Ref(offset, length)
+
+
+def _entry(data: memoryview) -> tuple[str, memoryview]:
+    """Key and value of one map entry."""
+    key, content = "", memoryview(b"")
+    for number, value in walk(data):
+        if not isinstance(value, memoryview):
+            continue
+        if number == 1:
+            key = _text(value)
+        elif number == 2:
+            content = value
+    return key, content
 
 
 def walk(data: memoryview, *, cut: bool = False) -> Iterator[tuple[int, Any]]:

@@ -134,7 +134,10 @@ def _model_facts(subject: Subject) -> dict[str, Any]:
 def _segments(rows: Any) -> list[dict[str, Any]]:
     """The parts of feature memory; the last one is that of inputs and outputs (runtime.md 1.3)."""
     names = ("memory_type", "offset", "size", "fixed_address")
-    return [dict(zip(names, row)) for row in rows or () if isinstance(row, tuple) and len(row) == len(names)]
+    found = (
+        [row for row in rows if isinstance(row, tuple) and len(row) == len(names)] if isinstance(rows, tuple) else []
+    )
+    return [dict(zip(names, row)) for row in found if all(isinstance(item, int) for item in row)]
 
 
 def _kernel_counts(subject: Subject) -> dict[str, int]:

@@ -53,6 +53,7 @@ def variable_facts(subject: Subject) -> dict[str, Any]:
     model = subject.model()
     base = model.attrs.get("task_gen_variable_addr")
     base = base if isinstance(base, int) else None
+    size = model.attrs.get("variable_size")
     record = subject.variable_record()
     writers = _writers(subject)
     rows: list[dict[str, Any]] = []
@@ -65,7 +66,7 @@ def variable_facts(subject: Subject) -> dict[str, Any]:
         rows.append(_variable_row(node, address, base, record.after if record else None, writers.get(node.name, [])))
     return {
         "base": base,
-        "variable_size": model.attrs.get("variable_size"),
+        "variable_size": size if isinstance(size, int) else None,
         "record": None if record is None else subject.record_path,
         "variables": rows,
     }
