@@ -81,7 +81,7 @@ def bind_convolution(problem: Problem, scratch: Scratch) -> Step | None:
         problem = problem._replace(w=packed)
     if problem.geometry.is_pointwise and all(s == 1 for s in problem.geometry.strides):
         actions += _pointwise(problem)
-    elif w.shape[1] == 1 and w.shape[0] == problem.x.shape[1] == problem.groups and w.ndim == 4:
+    elif w.shape[1] == 1 and w.shape[0] == problem.x.shape[1] == problem.groups > 1 and w.ndim == 4:
         actions += _depthwise(problem, scratch)
     elif _favours_row_shifts(problem):
         actions += _row_shifts(problem, scratch)
