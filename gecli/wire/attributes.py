@@ -346,7 +346,8 @@ class AttrReader:
         clean = desc if not desc.attrs else replace_attrs(desc, attrs)
         source = self._source(message, size, place if merged is None else merged)
         held = source.nbytes
-        if held and clean.dtype.bits is not None and clean.is_static and clean.nbytes != held:
+        has_size = clean.dtype.bits is not None and clean.dtype not in _TEXT_TYPES and clean.is_static
+        if held and has_size and clean.nbytes != held:
             # Not an error: the packed forms of some device formats have their own sizes.
             self.problem(
                 "bad-weights",
@@ -401,4 +402,5 @@ _SIMPLE: dict[str, Callable[[Any], Any]] = {
     "b": lambda message: message.b,
     "bt": lambda message: message.bt,
 }
+_TEXT_TYPES = (DataType.STRING, DataType.STRING_REF)  # the texts follow their records
 _DTYPE_NUMBERS = frozenset(int(dtype) for dtype in DataType)

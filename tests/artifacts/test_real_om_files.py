@@ -99,12 +99,72 @@ def test_kernels_tasks_and_weights_of_atc_files_agree_with_the_graph(name: str) 
         assert place >= 512 and place % 512 == 0
 
 
+# name: streams, task_gen_base_addr, task_gen_variable_addr, om_info_list, atc version, const inputs, descriptors
+ATC_ATTRS = {
+    "ascend310-2020-conv_pad": ({0}, 5 << 30, 12 << 30, None, None, 2, 23),
+    "ascend310-2021-a3c_pong": ({0}, 5 << 30, 32 << 30, None, "1.75.22.0.220", 10, 49),
+    "ascend310-2022-vae": ({0, 1}, 2 << 30, 32 << 30, (386560, 64667, 0, 12828), "1.80.T15.0.B156", 19, 93),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FACTS)
+def test_the_header_of_a_real_file_has_the_constants_of_all_real_files(name: str) -> None:
+    om = read_om(REAL / f"{name}.om")
+    header = om.header
+    assert (header.headsize, header.om_ir_version, header.model_num) == (256, 2, 1)
+    assert (header.is_encrypt, header.is_checksum, header.genmode, header.ops) == (0, 0, 0, 0)
+    assert (header.need_check_os_cpu_info, header.is_unknow_model, header.model_length) == (0, 0, 0)
+    assert not any(header.checksum) and not any(header.userdefineinfo) and header.padding_is_zero
+    assert header.platform_type == int(not name.startswith("hiai")) and header.payload_sha256 is None
+    running = 0
+    for part in om.root.partitions:
+        assert part.table_offset_bytes == running
+        running += part.size_bytes
+    assert om.root.partitions[-1].offset_bytes + om.root.partitions[-1].size_bytes == om.size_bytes
+
+
+@pytest.mark.parametrize("name", ATC)
+def test_the_attributes_addresses_and_kernels_of_atc_files_are_as_known(name: str) -> None:
+    streams, base, variables, info, atc, const_inputs, descriptors = ATC_ATTRS[name]
+    om = read_om(REAL / f"{name}.om")
+    model = om.model()
+    attrs, root = model.attrs, model.root
+    parts = {part.type: part for part in om.root.partitions}
+    tasks = om.tasks()
+    assert tasks is not None and attrs["tasks"] == om.read(parts[2])
+    assert (attrs["task_gen_base_addr"], attrs["task_gen_variable_addr"]) == (base, variables)
+    assert attrs["task_gen_weight_addr"] == base + attrs["memory_size"]
+    assert (attrs.get("om_info_list"), attrs.get("atc_version"), attrs["target_type"]) == (info, atc, "MINI")
+    assert (tasks.memory_size, tasks.weight_size) == (attrs["memory_size"], parts[1].size_bytes)
+    assert (root.name, root.inputs, root.outputs) == (f"{model.name}_0", (), ())
+    assert {place.stream_id for place in root.placements.values()} == streams
+    assert sum(len(node.input_descs) + len(node.output_descs) for node in root.nodes) == descriptors
+    kernels = {kernel.name for kernel in list_kernels(om.read(parts[3]))}
+    nodes = {place.id: node for node, place in root.placements.items()}
+    engine = [nodes[task.op_index or 0] for task in tasks.tasks if task.kernel_type == 2]
+    assert len(engine) == Counter(task.type for task in tasks.tasks)[TaskType.KERNEL]
+    for node in engine:
+        assert kernels & {node.name, node.attrs.get("_kernelname"), node.attrs.get(f"{node.name}_kernelname")}
+    places = [
+        (offset, port.node.attrs["value"].source.offset_bytes - parts[1].offset_bytes)
+        for node in root.nodes
+        for port, offset in zip(node.data_inputs, root.placements[node].input_offsets)
+        if port.node.type == "Const"
+    ]
+    assert len(places) == const_inputs and all(offset == place for offset, place in places)
+
+
 def test_sizes_of_outputs_are_the_padded_ones() -> None:
-    for name in ATC:
-        for node in read_om(REAL / f"{name}.om").model().root.nodes:
-            for desc in node.output_descs:
-                if desc.size_bytes:
-                    assert desc.size_bytes >= desc.nbytes
+    sizes = [
+        (desc.size_bytes, desc.nbytes)
+        for name in ATC
+        for node in read_om(REAL / f"{name}.om").model().root.nodes
+        for desc in node.output_descs
+        if desc.size_bytes
+    ]
+    padded = [(size, exact) for size, exact in sizes if size == (exact + 31) // 32 * 32 + 32]
+    assert (len(sizes), len(padded)) == (75, 74)  # one FrameworkOp states its exact size
+    assert all(size >= exact for size, exact in sizes)
 
 
 def test_packed_weights_of_a_mobile_file_are_found_by_merged_offset() -> None:
