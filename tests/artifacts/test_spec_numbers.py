@@ -20,7 +20,7 @@ TYPES: dict[str, tuple[int, int, int | None]] = {
     "DT_STRING": (13, 13, None), "DT_DUAL_SUB_INT8": (14, 14, 8), "DT_DUAL_SUB_UINT8": (15, 15, 8),
     "DT_COMPLEX64": (16, 16, 64), "DT_COMPLEX128": (17, 17, 128), "DT_QINT8": (18, 18, 8), "DT_QINT16": (19, 19, 16),
     "DT_QINT32": (20, 20, 32), "DT_QUINT8": (21, 21, 8), "DT_QUINT16": (22, 22, 16), "DT_RESOURCE": (23, 23, None),
-    "DT_STRING_REF": (24, 24, None), "DT_DUAL": (25, 25, None), "DT_VARIANT": (26, 26, None), "DT_BF16": (27, 27, 16),
+    "DT_STRING_REF": (24, 24, None), "DT_DUAL": (25, 25, None), "DT_VARIANT": (26, 26, None), "DT_BFLOAT16": (27, 27, 16),
     "DT_UNDEFINED": (28, 0, None), "DT_INT4": (29, 28, 4), "DT_UINT1": (30, 29, 1), "DT_INT2": (31, 30, 2),
     "DT_UINT2": (32, 31, 2), "DT_COMPLEX32": (33, 32, 32), "DT_HIFLOAT8": (34, 33, 8), "DT_FLOAT8_E5M2": (35, 34, 8),
     "DT_FLOAT8_E4M3FN": (36, 35, 8), "DT_FLOAT8_E8M0": (37, 36, 8), "DT_FLOAT6_E3M2": (38, 37, 6),
