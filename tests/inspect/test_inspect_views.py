@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import REAL, Inspect
+from .conftest import REAL, Files, Inspect
 
 Golden = Callable[[str, str], None]
 VIEWS = {
@@ -36,6 +36,38 @@ def test_the_views_of_an_own_file_are_these(view: str, inspect: Inspect, golden:
 
 def test_the_views_of_variables_are_these(inspect: Inspect, golden: Golden, conv_train_om: Path) -> None:
     golden("inspect/conv_train.vars.txt", inspect(conv_train_om, "--vars", "--map").out)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "words"),
+    [
+        ("session.summary", "session", []),
+        ("session.vars", "session", ["--vars"]),
+        ("rdcpkt.vars", "rdcpkt", ["--vars"]),
+        ("bundle.summary", "bundle", ["--recursive"]),
+        ("ge-text.summary", "ge-text", []),
+        ("ge-text.nodes", "ge-text", ["--nodes", "--show", "attrs,io"]),
+        ("ge-onnx-text.nodes", "ge-onnx-text", ["--nodes"]),
+        ("idx.summary", "idx", []),
+        ("model-def.full", "model-def", ["--json", "--full"]),
+    ],
+)
+def test_the_views_of_other_kinds_of_files_are_these(
+    name: str, kind: str, words: list[str], inspect: Inspect, golden: Golden, files: Files
+) -> None:
+    shown = inspect(files[kind], *words)
+    golden(f"inspect/{name}.txt", shown.out.replace(f"{files[kind].parent}/", ""))
+
+
+def test_the_answer_to_a_target_and_what_is_left_of_a_cut_file_are_these(
+    tmp_path: Path, inspect: Inspect, golden: Golden
+) -> None:
+    vae = REAL / "ascend310-2022-vae.om"
+    shown = inspect(vae, "--target", "Ascend310P3", "--for-version", "5.0.3")
+    golden("inspect/vae.target.txt", shown.out.replace(f"{REAL}/", ""))
+    (tmp_path / "cut.om").write_bytes(vae.read_bytes()[:100_000])
+    golden("inspect/cut.salvage.txt", inspect("cut.om", "--salvage").out)
+    golden("inspect/cut.oneline.txt", inspect("cut.om", vae, "--oneline").out.replace(f"{REAL}/", ""))
 
 
 def test_a_filter_variable_shows_its_device_format_road_address_and_writer(

@@ -35,7 +35,12 @@ def need(document: dict[str, Any], what: str) -> dict[str, Any]:
         (VAE, ["--target", "Ascend310P3"], 1, "does not load on Ascend310P3: it is compiled for Ascend310, not for"),
         (VAE, ["--target", "Ascend310", "--for-version", "5.0.4"], 0, "loads on Ascend310 with version 5.0.4"),
         (VAE, ["--target", "Ascend310", "--for-version", "8.0.RC1"], 0, "loads on Ascend310 with version 8.0.RC1"),
-        (VAE, ["--target", "Ascend310", "--for-version", "5.0.3"], 1, "it was written by that; 5.0.3 is older"),
+        (
+            VAE,
+            ["--target", "Ascend310", "--for-version", "5.0.3"],
+            1,
+            "it was written by atc 1.80.T15.0.B156, and 5.0.3 is older",
+        ),
         (VAE, ["--for-version", "5.1.RC1"], 0, "loads with version 5.1.RC1"),
         (PONG, ["--target", "Ascend310"], 0, "may load on Ascend310: the file does not say which chip"),
         (PONG, ["--for-version", "1.75.22.0.220"], 0, "loads with version 1.75.22.0.220"),
@@ -70,7 +75,7 @@ def test_an_own_file_says_that_gecli_run_loads_it(inspect: Inspect, digits_om: P
     )
     assert "needs      loader: gecli run (its tasks are simulated: no device executes them)" in shown.out
     old = inspect(digits_om, "--for-version", "5.1")
-    assert (old.status, "wide partition table; 5.1 is older" in old.out) == (1, True)
+    assert (old.status, "its wide partition table needs CANN 7.0.0, and 5.1 is older" in old.out) == (1, True)
     assert inspect(digits_om, "--for-version", "gecli 0.1.0").status == 0
 
 

@@ -14,7 +14,7 @@ from gecli.report.sizes import size_text
 
 MEMORY = (("memory_size", "features"), ("weight_size", "weights"), ("p2p_memory_size", "peer to peer"),
           ("session_scope_memory_size", "session"), ("host_svm_size", "shared"))  # fmt: skip
-WRITTEN = "it was written by that"
+WRITTEN = "its writer"
 BLOCKING = ("SoC", "version", "host", "loader", "weight file")  # without one of these the model cannot be loaded
 HOST_SUFFIX = re.compile(r"_(linux)_(x86_64|aarch64|arm64)$")
 
@@ -163,15 +163,18 @@ def _version_needs(subject: Subject, model: dict[str, Any], version: str | None)
         return [_need("version", "gecli", found=True, why="gecli reads every generation of OM files")]
     written = None if _is_own(writer) else cann_version(writer)
     reasons = [] if written is None else [(written, WRITTEN)]
-    reasons += [(COMPRESSED_NAMES, "compressed attribute names")] * bool(model["compressed_names"])
+    reasons += [(COMPRESSED_NAMES, "compression of attribute names")] * bool(model["compressed_names"])
     reasons += [(WIDE_TABLE, "wide partition table")] * om.wide
-    reasons += [(HEADER_2, "header v2")] * (not om.header.is_version_1)
+    reasons += [(HEADER_2, "header of version 2")] * (not om.header.is_version_1)
     found: list[dict[str, Any]] = []
     given = None if version is None else cann_version(version)
     if reasons:
         oldest, why = max(reasons, key=lambda reason: reason[0])
         good = None if given is None else given >= oldest
-        told = f"{why}; {version} is older" if good is False else why
+        told = why
+        if good is False:
+            reason = f"it was written by atc {writer}" if why == WRITTEN else f"its {why} needs CANN {oldest}"
+            told = f"{reason}, and {version} is older"
         name = f"atc {writer}" if why == WRITTEN else f"CANN {oldest}"
         found.append(_need("version", f"{name} or later", found=good, why=told))
     elif version is not None:

@@ -71,12 +71,13 @@ def _answer(needs: list[dict[str, Any]], verdict: dict[str, Any]) -> str:
 
 def _container_blocks(facts: dict[str, Any]) -> list[Block]:
     header = facts["header"]
-    version = "v1" if header["version"] < 0x20000000 else "v2"
+    version = "v2" if header["version"] >= 0x20000000 else "v1" if header["version"] else "no version"
+    magic = cell(header["magic"]) if header["magic"].strip("\0") else "no magic,"  # bundles have neither
     width = "wide" if facts["wide"] else "narrow"
     blocks: list[Block] = [
         _line(
             "header",
-            f"{cell(header['magic'])} {version} ({header['version']:#x}), {width} table, model type "
+            f"{magic} {version} ({header['version']:#x}), {width} table, model type "
             f"{header['modeltype']}, platform {cell(header['platform_version']) or '-'}"
             + (", dynamic shapes" if header["is_unknow_model"] else ""),
         )
