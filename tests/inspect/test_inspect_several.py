@@ -229,19 +229,26 @@ class Terminal(io.StringIO):
         return True
 
 
-@pytest.mark.parametrize(("rows", "drawn"), [(3, True), (5000, False)])
-def test_only_short_tables_are_drawn_on_a_terminal(rows: int, drawn: bool) -> None:
+@pytest.mark.parametrize(
+    ("rows", "columns", "drawn"), [(3, 80, True), (5000, 80, False), (3, 40, False), (3, 56, True)]
+)
+def test_a_table_is_drawn_on_a_terminal_where_it_is_short_and_fits(
+    rows: int, columns: int, drawn: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from gecli.cli.console import Console
     from gecli.report.inspect.command import Output
     from gecli.report.inspect.view import Table
 
+    monkeypatch.setenv("COLUMNS", str(columns))
     stream = Terminal()
     screen = Console(stdout=stream, environ={"TERM": "xterm"})
-    table = Table(("id", "name"), [(str(k), f"n{k}") for k in range(rows)], frozenset(("id",)))
+    cells = [(f"{1000 + k}", "FRACTAL_Z", "f" * 30, "x") for k in range(rows)]
+    table = Table(("number", "format", "road", "name"), cells, frozenset(("number",)))
     Output(screen, stream.write, is_file=False).table(table)
     text = stream.getvalue()
     assert ("─" in text) is drawn
-    assert text.count("\n") >= rows
+    assert text.count("1002") == 1 and text.count("FRACTAL_Z") == rows  # numbers and formats stay whole
+    assert ("f" * 30 in text) is (not drawn or columns > 60)
 
 
 def several_models(*models: list[tuple[int, bytes]]) -> bytes:

@@ -361,8 +361,8 @@ class Output:
         if not self.is_file and len(table.rows) <= DRAWN_ROWS and stdout.isatty() and self.screen.colored(stdout):
             from gecli.report.inspect.rich_table import print_table
 
-            print_table(table, stdout)
-            return
+            if print_table(table, stdout):
+                return
         self.lines(table.lines())
 
     def lines(self, lines: Iterable[str]) -> None:

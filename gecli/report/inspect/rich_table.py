@@ -11,12 +11,23 @@ from rich.text import Text
 
 from gecli.report.inspect.view import Table
 
+WORD = 16  # columns up to this width are never folded: half a number or a format says nothing
+LEAST = 20  # of a column that is folded
+BORDER = 3  # a column's padding and its separator
 
-def print_table(table: Table, stream: TextIO) -> None:
-    """Draw `table` for people; columns of numbers are at the right."""
+
+def print_table(table: Table, stream: TextIO) -> bool:
+    """Draw `table` for people, numbers at the right, long names folded; False when the terminal is too narrow."""
+    console = Console(file=stream, highlight=False)
+    widths = [max(map(len, column)) for column in zip(table.columns, *table.rows)]
+    folded = [width > WORD and name not in table.right for name, width in zip(table.columns, widths)]
+    least = sum(min(width, LEAST) if fold else width for width, fold in zip(widths, folded)) + BORDER * len(widths)
+    if least > console.width:
+        return False
     drawn = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    for name in table.columns:
-        drawn.add_column(name, justify="right" if name in table.right else "left", overflow="fold")
+    for name, fold in zip(table.columns, folded):
+        drawn.add_column(name, justify="right" if name in table.right else "left", overflow="fold", no_wrap=not fold)
     for row in table.rows:
         drawn.add_row(*(Text(cell) for cell in row))
-    Console(file=stream, highlight=False).print(drawn)
+    console.print(drawn)
+    return True
