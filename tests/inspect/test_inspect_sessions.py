@@ -58,3 +58,14 @@ def test_a_snapshot_that_is_cut_is_never_shown_as_whole(tmp_path: Path, inspect:
         (tmp_path / "cut").write_bytes(data[: len(data) * k // 20])
         shown = inspect("cut", "--vars")
         assert (shown.status, "error[G" in shown.err, "G9999" in shown.err) == (3, True, False), k
+
+
+def test_run_names_a_snapshot_that_is_given_in_place_of_an_om(files: Files, inspect: Inspect) -> None:
+    from gecli.report.inspect.foreign import instead_of_om
+
+    error = instead_of_om(str(files["session"]))
+    assert error is not None
+    assert (error.first.message, error.kind) == (
+        f"{files['session']}: this is a session snapshot, not an OM file",
+        "session",
+    )

@@ -70,7 +70,12 @@ def _record(path: str, stem: str) -> InputError | None:
         kind = open_subject(path).kind
     except InputError:
         return None
-    name = {"rdcpkt": "a variable packet", "idx": "a cache index", "model-def": "a bare ModelDef"}.get(kind)
+    name = {
+        "rdcpkt": "a variable packet",
+        "idx": "a cache index",
+        "model-def": "a bare ModelDef",
+        "session": "a session snapshot",
+    }.get(kind)
     if name is None:
         return None
     beside = f"gecli run {stem}.om --vars {path}"
