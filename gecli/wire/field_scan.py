@@ -37,18 +37,28 @@ class FieldScanner:
         """The fields of the message at `begin`. Raises WireError where the bytes are none."""
         position = begin
         while position < end:
-            window, at = self._around(position, min(_HEAD_BYTES, end - position))
+            at = position - self._start
+            window = self._window
+            if at < 0 or at + _HEAD_BYTES > len(window):
+                window, at = self._around(position, min(_HEAD_BYTES, end - position))
+            begin_at = at
             try:
-                tag, at = read_varint(window, at)
+                tag = window[at]
+                at += 1
+                if tag >= 0x80:
+                    tag, at = read_varint(window, begin_at)
                 if tag < 8:
                     raise WireError("a field has the number 0", position)
                 kind = tag & 7
                 if kind == LENGTH_DELIMITED:
-                    length, at = read_varint(window, at)
-                    body = self._start + at
+                    length = window[at]
+                    at += 1
+                    if length >= 0x80:
+                        length, at = read_varint(window, at - 1)
+                    body = position + at - begin_at
                     stop = body + length
                 else:
-                    body = self._start + at
+                    body = position + at - begin_at
                     stop = skip_scalar(window, at, self._start, kind)
             except IndexError:
                 raise WireError("the message ends inside a field", position) from None
@@ -63,6 +73,9 @@ class FieldScanner:
     def take(self, begin: int, end: int) -> bytes:
         """The bytes of a range. Raises WireError when the file became shorter."""
         length = end - begin
+        at = begin - self._start
+        if at >= 0 and at + length <= len(self._window):
+            return self._window[at : at + length]
         if length <= WINDOW_BYTES:
             window, at = self._around(begin, length)
             return window[at : at + length]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -17,6 +16,7 @@ from gecli.pb import ge_ir_pb2 as ge_ir
 from gecli.wire.attribute_names import MAX_ROUNDS, AttrNames
 from gecli.wire.attributes import AttrReader, WeightArea
 from gecli.wire.byte_source import ByteSource, MemorySource
+from gecli.wire.collector import collector_paused
 from gecli.wire.decode_errors import DECODE_ERRORS, reason
 from gecli.wire.field_scan import Span
 from gecli.wire.memory_budget import MemoryBudget
@@ -48,7 +48,7 @@ def decode_model(
     """
     source: ByteSource = MemorySource(data) if isinstance(data, bytes) else data
     path = path or source.path
-    with _reported(source, path), _collector_paused():
+    with _reported(source, path), collector_paused():
         return _Decoder(source, path, file_size, weights, root_names).model()
 
 
@@ -68,18 +68,6 @@ def _reported(source: ByteSource, path: str | None) -> Iterator[None]:
         at = source.base + error.offset if isinstance(error, WireError) else source.base
         size = f"MODEL_DEF of {source.size} bytes"
         raise om_error("bad-proto", path, f"{size}: {reason(error)}", at, where="MODEL_DEF") from error
-
-
-@contextmanager
-def _collector_paused() -> Iterator[None]:
-    """Linked nodes are cycles that the collector would walk again and again while they grow in number."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 class _Decoder:
@@ -198,10 +186,7 @@ class _Decoder:
         reader.offset = self.source.base + span.begin
         try:
             op, large = self.messages.operator(span, reader)
-            reader.budget.spend(
-                _OP_COST + _INPUT_COST * len(op.input) + _OUTPUT_COST * len(op.output_desc) + _ATTR_COST * len(op.attr)
-            )
-            reader.budget.spend(_NUMBER_COST * (len(op.input_i) + len(op.output_i) + 2 * len(op.workspace)))
+            reader.budget.spend(_cost(op))
             node = self.node(op, large)
         except DECODE_ERRORS as error:
             raise WireError(f"operator {len(record.nodes)} of {reader.where}: {reason(error)}", span.begin) from error
@@ -209,11 +194,15 @@ class _Decoder:
         record.placements[node] = _placement(op)
         if by_name.setdefault(node.name, node) is not node:
             self.warn(node, f"two nodes of {reader.where} are named {node.name!r}; the first is used")
-        texts = list(op.input)
-        if waiting or any(text and text.rpartition(":")[0] not in by_name for text in texts):
-            waiting.append((node, texts, reader.offset))
-        else:
-            self.link(node, texts, by_name)
+        texts = op.input
+        if not waiting:
+            for text in texts:
+                if text and text.rpartition(":")[0] not in by_name:
+                    break
+            else:
+                self.link(node, texts, by_name)
+                return
+        waiting.append((node, list(texts), reader.offset))
 
     def node(self, op: Message, large: dict[str, Any]) -> OpDesc:
         reader = self.reader
@@ -325,6 +314,12 @@ def _rounds(own: AttrNames | None, root: AttrNames | None) -> tuple[AttrNames, .
     if first is None:
         return ()
     return (first, *[root or first] * (MAX_ROUNDS - 1))
+
+
+def _cost(op: Message) -> int:
+    """What an operator will take in memory."""
+    cost = _OP_COST + _INPUT_COST * len(op.input) + _OUTPUT_COST * len(op.output_desc) + _ATTR_COST * len(op.attr)
+    return cost + _NUMBER_COST * (len(op.input_i) + len(op.output_i) + 2 * len(op.workspace))
 
 
 def _placement(op: Message) -> Placement:

@@ -6,6 +6,7 @@ from typing import Any
 
 from gecli.pb import task_pb2
 from gecli.wire.byte_source import ByteSource, MemorySource
+from gecli.wire.collector import collector_paused
 from gecli.wire.decode_errors import DECODE_ERRORS, reason
 from gecli.wire.field_scan import FieldScanner
 from gecli.wire.memory_budget import MemoryBudget
@@ -25,7 +26,8 @@ def decode_tasks(data: bytes | ByteSource, *, path: str | None = None, offset: i
     """The task list in ModelTaskDef bytes. Raises InputError (bad-proto). `offset` is the place of bytes in memory."""
     source: ByteSource = MemorySource(data, None, offset) if isinstance(data, bytes) else data
     try:
-        return _decoded(source)
+        with collector_paused():
+            return _decoded(source)
     except WireError as error:
         message = f"TASK_INFO of {source.size} bytes: {error}"
         raise om_error("bad-proto", path, message, source.base + error.offset, where="TASK_INFO") from error
