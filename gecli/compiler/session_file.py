@@ -47,7 +47,7 @@ def continue_session(session: Session, path: str) -> None:
         data = read_regular(path)
     except OSError as error:
         raise _no_session(path, error) from error
-    manager = decode_var_manager(data, path=path)
+    manager = decode_var_manager(data, path=path, device_id=0)  # where the file was made does not matter
     resource = manager.resource
     session.manager = manager
     for name in sorted(resource.current_descs):

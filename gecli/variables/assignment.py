@@ -14,6 +14,7 @@ from gecli.ir.tensor_desc import TensorDesc
 from gecli.records import dataclass
 from gecli.variables import var_faults
 from gecli.variables.broadcast import BROADCAST_TYPES, BroadcastInfo
+from gecli.variables.mem_resource import MemoryType
 from gecli.variables.sizes import output_size
 from gecli.variables.var_manager import VarManager
 
@@ -66,21 +67,14 @@ def _place(node: OpDesc, manager: VarManager, graph: Graph, graph_id: int) -> tu
         raise CompileError(
             "G2018", f"{node.type} {node.name!r} has no output", kind="PASS_FAILED", node=node.name, where=where
         )
-    if node.attrs.get(OUTPUT_MEMORY_TYPE) == RDMA_OUTPUT:
-        raise CompileError(
-            "G2017",
-            f"variable {node.name!r} asks for RDMA memory, which an offline compile does not have",
-            kind="VAR_POOL_MISSING",
-            node=node.name,
-            where=where,
-            do=f"remove the attribute {OUTPUT_MEMORY_TYPE}",
-        )
     name, resource = manager_name(node), manager.resource
+    kind = MemoryType.RDMA_HBM if node.attrs.get(OUTPUT_MEMORY_TYPE) == RDMA_OUTPUT else MemoryType.HBM
+    manager.memory(kind, node.name, where, do=f"remove the attribute {OUTPUT_MEMORY_TYPE}")
     desc = replace(node.output_descs[0], size_bytes=output_size(node, manager.padding_bytes))
     if resource.exists_as(name, desc):
         resource.require_fits(name, desc, where)
     else:
-        manager.assign(name, desc, node, where)
+        manager.assign(name, desc, node, where, kind)
         if node.type == "Variable":
             _share_with_source(node, manager)
         resource.set_allocated_graph_id(name, graph_id)

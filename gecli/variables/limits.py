@@ -13,6 +13,7 @@ UNCONFIGURED_VAR_LOGIC_BASE = 32 * GIB  # a manager nobody configured; GE: kMemo
 GRAPH_MEM_MAX_BYTES = 26 * GIB
 VAR_MEM_MAX_BYTES = 5 * GIB
 USE_MEM_MAX_BYTES = 31 * GIB
+UINT64_MAX = (1 << 64) - 1
 TOTAL_LIMIT_BYTES = 256 * GIB  # graph and variable maximum together; GE: kMaxMemorySize
 
 
@@ -24,6 +25,22 @@ class MemoryLimits:
     var_max_bytes: int = VAR_MEM_MAX_BYTES
     use_max_bytes: int = USE_MEM_MAX_BYTES
     var_logic_base: int = VAR_LOGIC_BASE
+    evaluate_only: bool = False  # ge.evaluateGraphResourceMode=1: needs are computed, maxima do not count
+
+    @property
+    def checked_graph_max_bytes(self) -> int:
+        """What feature maps are compared with (GE: GetGraphMemoryMaxSize for a check)."""
+        return UINT64_MAX if self.evaluate_only else self.graph_max_bytes
+
+    @property
+    def checked_var_max_bytes(self) -> int:
+        """What variables are compared with (GE: GetVarMemMaxSize for a check)."""
+        return UINT64_MAX if self.evaluate_only else self.var_max_bytes
+
+    @property
+    def checked_use_max_bytes(self) -> int:
+        """GE: GetUseMaxMemorySize, which knows no other purpose than a check."""
+        return UINT64_MAX if self.evaluate_only else self.use_max_bytes
 
     @staticmethod
     def unconfigured() -> MemoryLimits:
@@ -56,4 +73,5 @@ class MemoryLimits:
         return replace(
             MemoryLimits.of(self.graph_max_bytes, var_max_bytes),
             var_logic_base=self.var_logic_base,
+            evaluate_only=self.evaluate_only,
         )

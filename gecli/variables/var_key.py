@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from gecli.errors import CompileError
@@ -37,7 +37,7 @@ class VarKey(NamedTuple):
         GE's form of a name that ends with an underscore looks like the other form: a name of `known_names` decides.
         Raises ValueError when the text does not end with the descriptor's format and type.
         """
-        tail = f"{int(desc.format)}_{int(desc.dtype)}"
+        tail = _tail(desc)
         if not text.endswith(tail):
             raise ValueError(f"variable key {text!r} does not end with {tail!r}, the format and type of {desc}")
         name = text[: len(text) - len(tail)]
@@ -46,18 +46,38 @@ class VarKey(NamedTuple):
         return VarKey(name, desc.format, desc.dtype)
 
 
-def require_unambiguous(keys: Iterable[VarKey]) -> None:
+def parse_all(texts: Mapping[str, TensorDesc], names: Iterable[str]) -> dict[str, VarKey]:
+    """The keys of a whole table, whose variables have these names.
+
+    A table is written in one form, and the longest name that ends with an underscore is not a name without it; so
+    the names tell the form, also when `w` and `w_` are both variables. Raises ValueError as `VarKey.parse`.
+    """
+    known = frozenset(names)
+    keys = {text: VarKey.parse(text, desc, (text[: -len(_tail(desc))],)) for text, desc in texts.items()}
+    if all(key.name in known for key in keys.values()):
+        return keys
+    shorter = {text: key._replace(name=key.name[:-1]) for text, key in keys.items() if key.name.endswith("_")}
+    if len(shorter) == len(keys) and all(key.name in known for key in shorter.values()):
+        return shorter
+    return {text: VarKey.parse(text, desc, known) for text, desc in texts.items()}
+
+
+def _tail(desc: TensorDesc) -> str:
+    return f"{int(desc.format)}_{int(desc.dtype)}"
+
+
+def require_unambiguous(keys: Iterable[VarKey], text: Callable[[VarKey], str] = VarKey.to_ge) -> None:
     """Refuse keys that GE's text cannot tell apart: `w1` ND and `w` NC1HWC0_C04 are both `w12_0`.
 
     Raises CompileError (VAR_KEY_CONFLICT) naming both variables.
     """
     seen: dict[str, VarKey] = {}
     for key in keys:
-        other = seen.setdefault(key.to_ge(), key)
+        other = seen.setdefault(text(key), key)
         if other != key:
             raise CompileError(
                 "G2010",
-                f"ambiguous variable key {key.to_ge()!r}",
+                f"ambiguous variable key {text(key)!r}",
                 kind="VAR_KEY_CONFLICT",
                 node=key.name,
                 why=f"variable {other.name!r} in {other.format} and variable {key.name!r} in {key.format} share it",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from gecli.errors import InputError
 from gecli.ir.op_desc import OpDesc
 from gecli.ir.tensor_desc import TensorDesc
 from gecli.records import dataclass
@@ -12,7 +13,7 @@ from gecli.variables import var_faults
 from gecli.variables.broadcast import BroadcastInfo
 from gecli.variables.constant_index import ConstantIndex
 from gecli.variables.interval_map import IntervalMap, OverlapError
-from gecli.variables.mem_resource import HbmResource, MemoryType
+from gecli.variables.mem_resource import HbmResource, MemoryType, MemResource
 from gecli.variables.placeholder import CONST_PLACEHOLDER, placeholder_address
 from gecli.variables.sizes import span_bytes
 from gecli.variables.trans_road import TransRoad
@@ -48,7 +49,8 @@ class Block:
 
     @property
     def span_bytes(self) -> int:
-        return span_bytes(self.capacity_bytes)
+        """What the block takes of its memory: guards surround it in HBM only."""
+        return span_bytes(self.capacity_bytes) if self.memory_type is MemoryType.HBM else self.capacity_bytes
 
     @property
     def is_external(self) -> bool:
@@ -183,7 +185,9 @@ class VarResource:
 
     # ------------------------------------------------------------------ addresses
 
-    def assign(self, name: str, desc: TensorDesc, hbm: HbmResource, node: OpDesc | None = None, where: str = "") -> int:
+    def assign(
+        self, name: str, desc: TensorDesc, memory: MemResource, node: OpDesc | None = None, where: str = ""
+    ) -> int:
         """Give the variable an address in the form of `desc` (GE: AssignVarMem) and make that its current form.
 
         Reuse, in this order: the address of this very form; the block of the current form when it is large enough;
@@ -198,7 +202,7 @@ class VarResource:
             return known.address
         address = self._reusable(key.name, desc, node)
         if address is None:
-            address = self._allocate(key.name, desc, hbm, node)
+            address = self._allocate(key.name, desc, memory, node)
         self._enter(key, desc, address, node)
         self._make_current(key.name, desc)
         return address
@@ -222,26 +226,31 @@ class VarResource:
         self._enter(key, desc, address, None)
         self.current_descs[key.name] = desc
 
-    def restore(self, name: str, desc: TensorDesc, address: int, hbm: HbmResource, var_max_bytes: int) -> int:
+    def restore(
+        self,
+        name: str,
+        desc: TensorDesc,
+        address: int,
+        hbm: HbmResource,
+        var_max_bytes: int,
+        *,
+        strict_addresses: bool = False,
+    ) -> int:
         """Take over a variable of a loaded model with the address the model gives it (GE: RestoreVarMem).
 
-        A known variable keeps its session address. Raises InputError under the runtime's names (RT_VAR_GREW,
-        RT_ADDR_OUT_OF_RANGE, RT_VAR_OVERLAP).
+        A known variable keeps its session address; with `strict_addresses` the model must give the same. Raises
+        InputError under the runtime's names (RT_VAR_GREW, RT_ADDR_OUT_OF_RANGE, RT_VAR_OVERLAP).
         """
         key = self.key(name, desc)
         current = self.current_descs.get(key.name)
         entry = None if current is None else self.addresses.get(VarKey.of(key.name, current))
         if current is not None and entry is not None:
+            if strict_addresses and entry.address != address:
+                raise _two_addresses(key.name, entry.address, address)
             return self._restore_known(key, current, entry, desc)
         known = self.addresses.get(key)
         if known is not None and known.address != address:
-            raise var_faults.restore_fault(
-                "RT_VAR_OVERLAP",
-                key.name,
-                f"variable {key.name!r} has two addresses",
-                f"the session has it at {known.address:#x}, the model at {address:#x}",
-                var_faults.ONE_SESSION,
-            )
+            raise _two_addresses(key.name, known.address, address)
         self._place_restored(key.name, desc, address, hbm, var_max_bytes)
         self._enter(key, desc, address, None)
         self.current_descs[key.name] = desc
@@ -266,7 +275,7 @@ class VarResource:
 
     def _place_restored(self, name: str, desc: TensorDesc, address: int, hbm: HbmResource, limit: int) -> None:
         offset = address - self.logic_base
-        if offset < 0 or offset + desc.size_bytes > limit:
+        if desc.size_bytes < 0 or offset < 0 or offset + desc.size_bytes > limit:
             raise var_faults.restore_fault(
                 "RT_ADDR_OUT_OF_RANGE",
                 name,
@@ -320,18 +329,22 @@ class VarResource:
             )
         return block.address
 
-    def _allocate(self, name: str, desc: TensorDesc, hbm: HbmResource, node: OpDesc | None) -> int:
+    def _allocate(self, name: str, desc: TensorDesc, memory: MemResource, node: OpDesc | None) -> int:
         external = node is not None and node.type == CONST_PLACEHOLDER
         device_address = placeholder_address(node) if node is not None and external else 0
-        address = self.logic_base + hbm.used_bytes
+        planned = memory.next_address(self.logic_base)
+        if planned is not None:
+            self._require_free(name, planned, desc.size_bytes)
+        address = memory.place(desc.size_bytes, self.logic_base, placeholder=external)
+        self._add_block(Block(name, address, desc.size_bytes, desc, memory.kind, device_address))
+        return address
+
+    def _require_free(self, name: str, address: int, size: int) -> None:
         try:
-            self._add_block(Block(name, address, desc.size_bytes, desc, device_address=device_address))
+            self.blocks.place_of(address, address + max(size, 1))
         except OverlapError as error:
             other = self.blocks.get(error.start)
-            where = other.name if other else "?"
-            raise var_faults.overlap(name, address, desc.size_bytes, where, error.start) from None
-        hbm.allocate(desc.size_bytes, placeholder=external)
-        return address
+            raise var_faults.overlap(name, address, size, other.name if other else "?", error.start) from None
 
     def _add_block(self, block: Block) -> None:
         # The guards belong to the allocator: only the tensor's bytes can be addressed.
@@ -340,13 +353,16 @@ class VarResource:
     def _enter(self, key: VarKey, desc: TensorDesc, address: int, node: OpDesc | None) -> None:
         if key in self.addresses:
             return
-        self.addresses[key] = VarAddress(desc, address, address - self.logic_base)
+        block = self.blocks.get(address)
+        kind = MemoryType.HBM if block is None else block.memory_type
+        # Outside HBM an address is the pool's own, and so is the offset.
+        offset = address - self.logic_base if kind is MemoryType.HBM else address
+        self.addresses[key] = VarAddress(desc, address, offset, kind)
         if node is None:
             return
         place = file_place(node)
         if place:
             self.file_constants.setdefault(place, key)
-        block = self.blocks.get(address)
         if block is not None:
             self.constants.add(node, address, block.capacity_bytes)
 
@@ -442,6 +458,16 @@ def file_place(node: OpDesc) -> str:
     """`path:offset` of a FileConstant; empty for other nodes and without a path."""
     location = node.attrs.get("location") if node.type == FILE_CONSTANT else None
     return f"{location}:{node.attrs.get('offset', 0)}" if location else ""
+
+
+def _two_addresses(name: str, known: int, given: int) -> InputError:
+    return var_faults.restore_fault(
+        "RT_VAR_OVERLAP",
+        name,
+        f"variable {name!r} has two addresses",
+        f"the session has it at {known:#x}, the model at {given:#x}",
+        var_faults.ONE_SESSION,
+    )
 
 
 def _renewed(old: TensorDesc, new: TensorDesc, with_shape: bool) -> TensorDesc:

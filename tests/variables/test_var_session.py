@@ -289,11 +289,15 @@ def test_a_snapshot_brings_back_every_table_in_place() -> None:
 
 def test_a_pool_keeps_sessions_apart_and_forgets_a_removed_one_whole() -> None:
     pool = VarManagerPool()
-    pool.get(1).assign("w", _sized(ND))
+    first = pool.get(1)
+    assert pool.get(1) is first
+    first.init(2, 1, 0, 0)
+    first.assign("w", _sized(ND))
     assert pool.get(1).exists("w") and not pool.get(2).exists("w")
     with pytest.raises(ValueError, match="session 1"):
         pool.put(VarManager(1))
     pool.remove(1)
+    assert not first.exists("w"), "whoever holds it finds nothing"
     assert not pool.get(1).exists("w")
     assert pool.get(1).hbm.used_bytes == 0
     assert [manager.session_id for manager in pool] == [1, 2]
