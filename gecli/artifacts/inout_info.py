@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from gecli.errors import InputError
 from gecli.ir.attributes import DATA_INDEX, DATA_TYPES
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from gecli.ir.tensor_desc import TensorDesc
     from gecli.wire.model_record import GraphRecord, ModelRecord
 
+T = TypeVar("T")
 INPUTS, OUTPUTS, BATCH, IMAGE, DIMS, OUTPUT_SHAPES, SHAPE_ORDER = range(7)
 _BLOCKS = ("inputs", "outputs", "dynamic_batch", "dynamic_hw", "dynamic_dims", "output_shapes", "shape_order")
 _HEAD = struct.Struct("<QiiIIII")
@@ -113,8 +114,8 @@ def inout_of(model: ModelRecord) -> InOutInfo:
     outputs: tuple[ModelTensor, ...] = ()
     dynamic_output: tuple[str, ...] = ()
     for node in root.nodes_of("NetOutput"):
-        outputs = _outputs(node, model.attrs.get("attr_model_out_nodes_name", ()))
-        dynamic_output = node.attrs.get("_dynamic_output_dims", ())
+        outputs = _outputs(node, _all(str, model.attrs.get("attr_model_out_nodes_name")))
+        dynamic_output = _all(str, node.attrs.get("_dynamic_output_dims"))
     gears, order = _gears(root)
     return InOutInfo(
         tuple(_input(node) for node in inputs if node.output_descs or node.input_descs),
@@ -130,16 +131,17 @@ def inout_of(model: ModelRecord) -> InOutInfo:
 def _input(node: Any) -> ModelTensor:
     first = node.input_descs[0] if node.input_descs and node.input_descs[0] is not None else node.output_descs[0]
     desc: TensorDesc = first
-    dims = node.attrs.get("_dynamic_aipp_input_dims") or node.attrs.get("_mbatch_origin_input_dims") or desc.shape
-    static_aipp = node.attrs.get("input_dims")
+    aipp, gears = node.attrs.get("_dynamic_aipp_input_dims"), node.attrs.get("_mbatch_origin_input_dims")
+    dims = _all(int, aipp) or _all(int, gears) or desc.shape
+    static_aipp = _all(int, node.attrs.get("input_dims"))
     ranges = () if static_aipp else desc.shape_range or ()
     return ModelTensor(
         node.name,
         _plain_bytes(desc),
         int(desc.format),
         int(desc.dtype),
-        tuple(dims),
-        tuple(static_aipp or dims),
+        dims,
+        static_aipp or dims,
         ranges,
     )
 
@@ -181,11 +183,16 @@ def _gears(root: GraphRecord) -> tuple[dict[int, list[tuple[int, ...]]], tuple[s
     for node in root.nodes_of("Case"):
         kind, count = node.attrs.get("mbatch_dynamic_type"), node.attrs.get("_batch_num")
         if isinstance(kind, int) and isinstance(count, int) and 0 < count <= 1024:
-            rows = [node.attrs.get(f"_pred_value_{k}") for k in range(count)]
-            if all(isinstance(row, tuple) for row in rows):
-                order: tuple[str, ...] = node.attrs.get("user_designate_shape_order", ())
-                return {kind: [tuple(map(int, row)) for row in rows if row]}, order
+            rows = [_all(int, node.attrs.get(f"_pred_value_{k}")) for k in range(count)]
+            return {kind: [row for row in rows if row]}, _all(str, node.attrs.get("user_designate_shape_order"))
     return {}, ()
+
+
+def _all(kind: type[T], value: Any) -> tuple[T, ...]:
+    """The list of an attribute if every element is of this kind; nothing for whatever else a file may hold there."""
+    if not isinstance(value, tuple) or not all(isinstance(item, kind) for item in value):
+        return ()
+    return value
 
 
 def _number(value: Any) -> int:

@@ -12,11 +12,17 @@ from gecli.ir.op_desc import OpDesc
 from gecli.ir.tensor_desc import TensorDesc
 from gecli.ir.weight import Weight
 from gecli.runtime.interface import OUT_NODES
+from gecli.runtime.operands import unblocked
 from gecli.wire.model_record import GraphRecord
 
 MEMORY_SIZE = "memory_size"
 VARIABLE_BASE = "task_gen_variable_addr"
 MAX_BYTES = 1 << 48  # no address space is larger; numpy refuses sizes near 2 ** 63 with errors of its own
+# Control flow: what these do is in the graphs that they name.
+WITH_GRAPHS = frozenset(
+    ("If", "StatelessIf", "_If", "Case", "StatelessCase", "While", "StatelessWhile", "_While")
+    + ("PartitionedCall", "StatefulPartitionedCall")
+)
 _DO = "compile the model again; the file does not agree with itself"
 
 
@@ -59,6 +65,13 @@ def _node_faults(node: OpDesc, is_static: bool) -> Iterator[tuple[str, str]]:
         yield f"{what} has an index that is no number", f"it is {_shown(node.attrs[DATA_INDEX])}"
     if node.type in CONST_TYPES and VALUE in node.attrs:
         yield from _value_faults(what, node.attrs[VALUE], node.output_descs[:1])
+    if node.type in WITH_GRAPHS and not node.subgraphs:
+        yield f"{what} names no graph", "its work is in the graphs that it names"
+    if is_static and node.type in DATA_TYPES:
+        for desc in node.output_descs[:1]:
+            held = desc.logical_shape if unblocked(desc) else desc.shape
+            if held != desc.logical_shape:
+                yield f"{what} is stored as {list(held)}", f"its users give {list(desc.logical_shape)}"
     reference = node.attrs.get(REF_VAR_SRC_VAR_NAME)
     if reference is not None and not isinstance(reference, str):
         yield f"{what} refers to a variable by something that is no name", f"it is {_shown(reference)}"

@@ -190,9 +190,11 @@ def _format_number(layout: str) -> int:
 def _format_of(number: Any, layout: Any) -> Format:
     if isinstance(number, int) and 0 <= number < 1 << 32:
         return Format(number)
+    if not isinstance(layout, str):
+        return Format.FORMAT_RESERVED
     try:
         return Format.parse(layout)
-    except (ValueError, AttributeError):
+    except ValueError:
         return Format.FORMAT_RESERVED
 
 

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from om_mutations import MODEL_DEF, Field, Seed, message, rebuilt  # the folder is on the path only now
+from om_worker import VIEWS
 
 from gecli.artifacts.inout_info import InOutInfo
 from gecli.artifacts.om_file import read_om
@@ -88,6 +95,9 @@ LIES: dict[str, tuple[Lie, str]] = {
         set_node_attr("w", "value", Weight(TensorDesc(DataType.FLOAT, (-1,)), Inline(bytes(12)))),
         "does not fit its description"),
     "a constant without output": (no_output, "has no output"),
+    "an input stored in another shape than its users give": (
+        set_output("x", replace(F32, origin_shape=(4,))), "is stored as [3]"),
+    "a choice without graphs": (lambda record, nodes: setattr(nodes["add"], "type", "Case"), "names no graph"),
     "an output of no type": (set_output("add", TensorDesc(DataType.UNDEFINED, (3,))), "no type that can be computed"),
     "an output of 2 ** 93 elements": (
         set_output("add", TensorDesc(DataType.FLOAT, (2**31, 2**31, 2**31))), "larger than any memory"),
@@ -133,6 +143,112 @@ def test_functions_in_functions_are_shown_as_deep_as_they_can_be_read(
         if ends[-1] == 0 and "json" in view:
             json.loads(shown.out)
     assert set(ends) == {0, 3} and ends == sorted(ends)
+
+
+@pytest.mark.parametrize("view", ["--json", "--atc-json"])
+@pytest.mark.parametrize("level", ["model", "graph", "node"])
+def test_of_two_attributes_with_one_name_the_last_counts_and_the_first_may_be_broken(
+    level: str, view: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record, nodes = model()
+    graph = record.graphs[0]
+    {"model": record, "graph": graph, "node": nodes["add"]}[level].attrs["twice"] = "right"
+    path = tmp_path / "m.om"
+    written(path, record)
+    seed = Seed.of("m", path.read_bytes())
+    part = next(k for k, (kind, _) in enumerate(seed.parts) if kind == MODEL_DEF)
+    way: list[Field] = []
+    begin, end = 0, len(seed.parts[part][1])
+    for number in {"model": (11,), "graph": (7, 11), "node": (7, 6, 10)}[level]:
+        fields = [each for each in seed.level(part, begin, end) or () if each.number == number]
+        texts = [seed.parts[part][1][each.body : each.end] for each in fields]
+        way.append(next((each for each, text in zip(fields, texts) if b"twice" in text), fields[0]))
+        begin, end = way[-1].body, way[-1].end
+    right = seed.parts[part][1][way[-1].start : way[-1].end]
+    broken = message(way[-1].number, message(1, b"twice") + message(2, b"\x12\x7f"))
+    path.write_bytes(rebuilt(seed, part, way, broken + right))
+    status = run(["inspect-om", str(path), view])
+    assert status == 0 or (status == 3 and level != "node")  # the outer ones may be refused as a whole
+    shown = capsys.readouterr()
+    assert (status == 3 or "right" in shown.out) and "Traceback" not in shown.err
+    path.write_bytes(rebuilt(seed, part, way, right + broken))
+    assert run(["inspect-om", str(path), view]) == 3
+
+
+ODD: dict[str, Any] = {
+    "nothing": NOTHING,
+    "a graph": RawAttr("g", b"\x6a\x00"),
+    "true": True,
+    "a negative number": -7,
+    "a large number": 2**63 - 1,
+    "not a number": float("nan"),
+    "a text": "x",
+    "no text": "\udcff\udcfe",
+    "bytes": b"\xff\0",
+    "numbers": (1, -1, 2**62),
+    "texts": ("a:0", "\udcff"),
+    "an empty list": (),
+    "rows": ((1, -2), (), (2**62,)),
+    "descriptions": (F32,),
+    "a description": F32,
+    "a tensor": Weight(F32, Inline(bytes(5))),
+    "a function": NamedAttrs("f", {"k": 1}),
+    "a type": DataType.FLOAT,
+}
+READ = {
+    "model": (
+        "memory_size", "weight_size", "zero_copy_memory_size", "stream_num", "event_num", "variable_size",
+        "task_gen_base_addr", "task_gen_weight_addr", "task_gen_variable_addr", "sub_memory_info", "target_type",
+        "soc_version", "arch_type", "framework_type", "atc_version", "opp_version", "atc_cmdline", "host_env_os",
+        "host_env_cpu", "compiler_version", "attr_model_out_nodes_name", "task_index_op_name", "om_info_list",
+        "om_compress_version", "attr_name_enum", "attr_value_enum", "attrs_use_string_value", "fm", "tasks",
+        "output_reuse_input_mem_indexes", "huge_stream_list", "p2p_memory_size", "host_memory_size",
+    ),
+    "graph": ("_session_graph_id", "_dynamic_shape_partitioned", "_gecli_fp", "_gecli_guard"),
+    "node": (
+        "index", "value", "is_input_const", "INPUT_IS_VAR", "OUTPUT_IS_VAR", "ref_var_src_var_name", "file_id",
+        "file_path", "location", "offset", "length", "_parent_node_index", "_input_memory_type", "_output_memory_type",
+        "_workspace_type", "_kernelname", "_batch_num", "_pred_value_0", "_pred_value_1", "mbatch_dynamic_type",
+        "user_designate_shape_order", "_dynamic_output_dims", "_mbatch_origin_input_dims", "input_dims",
+        "_dynamic_aipp_input_dims", "_ge_attr_op_kernel_lib_name", "engine_name", "_input_name_key",
+        "_input_name_value", "_output_name_key", "_output_name_value", "_datadump_original_op_names",
+    ),
+    "desc": (
+        "origin_format", "origin_format_for_int", "format_for_int", "origin_shape", "origin_shape_initialized",
+        "origin_data_type", "shape_range", "merged_offset", "_init_value", "ref_var_src_var_name", "placement",
+        "_special_input_size", "size", "__tensor_desc_data_type__", "ref_port_index",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("level", READ)
+@pytest.mark.parametrize("odd", ODD)
+def test_whatever_an_attribute_holds_every_view_shows_the_model(
+    odd: str, level: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GECLI_DEBUG", "1")
+    for kind in ("Const", "Variable", "FileConstant", "Case"):
+        record, nodes = model()
+        nodes["w"].type = kind
+        values = dict.fromkeys(READ[level], ODD[odd])
+        if level == "model":
+            record.attrs.update(values)
+        elif level == "graph":
+            record.graphs[0].attrs.update(values)
+        for node in nodes.values() if level in ("node", "desc") else ():
+            if level == "node":
+                node.attrs.update(values)
+            for descs in (node.input_descs, node.output_descs) if level == "desc" else ():
+                descs[:] = [desc and replace(desc, attrs=values) for desc in descs]
+        path = Path("case.om")
+        written(path, record)
+        for words in (*(("inspect-om", path.name, *view) for view in VIEWS), ("run", path.name, "--plan")):
+            status = run(list(words))
+            shown = capsys.readouterr()
+            assert status in (0, 3, 6) and "Traceback" not in shown.err, (words, shown.err[-1500:])
+            if status == 0 and "--json" in words:
+                json.loads(shown.out)
 
 
 def test_an_absent_input_of_a_graph_with_a_nameless_node_is_no_edge(tmp_path: Path) -> None:
