@@ -19,7 +19,7 @@ MAGIC = "gecli-memo-1"
 END = "end"
 ABSENT = "-"
 TIME_MARK = "\x01"  # stands in the texts where the time goes
-ENVIRONMENT = ("SOURCE_DATE_EPOCH", "XDG_CONFIG_HOME", "HOME")
+ENVIRONMENT = ("SOURCE_DATE_EPOCH", "XDG_CONFIG_HOME", "HOME", "GE_USE_STATIC_MEMORY")
 
 
 class Placement:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from gecli.compiler.graph_options import apply_graph_options
 from gecli.compiler.job import Job
 from gecli.compiler.pass_switches import switch_warnings
+from gecli.compiler.settings import limit_warnings
 from gecli.errors import Diagnostic, GecliError, InputError, InvalidOption
 from gecli.loading import LoadedModel, LoadOptions, load_graph
 from gecli.loading.input_shapes import InputShapes, parse_input_shapes
@@ -82,6 +83,7 @@ def load_model(job: Job, options: Options, progress: Callable[[str, str], None] 
         raise _in_numbers_of_atc(error, options.integer("ge.frameworkType"), name) from error
     warnings += apply_graph_options(loaded, options)
     warnings += switch_warnings(options, pass_names())
+    warnings += limit_warnings(options)
     return replace(loaded, warnings=(*loaded.warnings, *warnings)) if warnings else loaded
 
 

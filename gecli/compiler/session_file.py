@@ -56,9 +56,9 @@ def continue_session(session: Session, path: str) -> None:
     session.first_graph_id = max(used, default=0) + 1
 
 
-def save_session(session: Session, path: str) -> None:
+def save_session(session: Session, path: str, *, seed_keys: bool = False) -> None:
     """Write the snapshot that a later command continues from. Raises OutputError."""
-    publish_bytes(path, encode_var_manager(session.manager))
+    publish_bytes(path, encode_var_manager(session.manager, seed_keys=seed_keys))
 
 
 @contextmanager

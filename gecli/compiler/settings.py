@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from gecli.compiler.pass_switches import mix_lists, pass_switches
-from gecli.errors import InvalidOption
+from gecli.errors import Diagnostic, InvalidOption
 from gecli.layout.platform import Platform, platform_of
 from gecli.options.spelling import similar
 from gecli.options.values import Options
@@ -23,6 +25,7 @@ def compile_settings(options: Options) -> CompileSettings:
     return CompileSettings(
         train=options.flag("ge.graphRunMode"),
         constants_in_session=options.text("ge.constLifecycle") == "session",
+        constants_in_graph=_constants_in_graph(options),
         format_policy=options.text("format-policy") or "device",
         precision=_precision(options),
         oo_level=options.text("ge.oo.level") or "O3",
@@ -36,8 +39,40 @@ def compile_settings(options: Options) -> CompileSettings:
     )
 
 
+def _constants_in_graph(options: Options) -> bool:
+    """Whether the constants of a training graph are asked to live as long as the graph (GE: graph_builder.cc)."""
+    if options.is_set("ge.constLifecycle"):
+        return options.text("ge.constLifecycle") == "graph"
+    return options.text("ge.exec.memoryOptimizationPolicy") == "MemoryPriority"
+
+
 def memory_limits(options: Options) -> MemoryLimits:
     """Limits of feature-map and variable memory. Raises InvalidOption when their sum is too large."""
+    limits = _limits(options)
+    return replace(limits, evaluate_only=True) if options.integer("ge.evaluateGraphResourceMode") else limits
+
+
+def limit_warnings(options: Options) -> list[Diagnostic]:
+    """Limits that no device of GE's documentation has."""
+    limits = memory_limits(options)
+    total, usual = limits.graph_max_bytes + limits.var_max_bytes, MemoryLimits().use_max_bytes
+    if total <= usual:
+        return []
+    return [
+        Diagnostic(
+            "E10001",
+            "graph memory and variable memory are more than a device has for them",
+            why=f"{limits.graph_max_bytes} + {limits.var_max_bytes} = {total} bytes; GE documents at most {usual}",
+            do="lower --var-mem-max-size or ge.graphMemoryMaxSize",
+            severity="warning",
+            option="--var-mem-max-size",
+            expected=usual,
+            actual=total,
+        )
+    ]
+
+
+def _limits(options: Options) -> MemoryLimits:
     default = MemoryLimits()
     variable_max, graph_max = options.integer("ge.variableMemoryMaxSize"), options.integer("ge.graphMemoryMaxSize")
     if graph_max:

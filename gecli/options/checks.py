@@ -34,6 +34,7 @@ def _compile_checks(options: Options) -> list[Diagnostic]:
         *_input_format(options),
         *_precision(options),
         *_shapes(options),
+        *_variables(options),
         *_pairs(options),
     ]
 
@@ -129,6 +130,35 @@ def _shapes(options: Options) -> list[Diagnostic]:
         do = "--input-fp16-nodes NAMES"
         found.append(_problem("E10057", "--is-input-adjust-hw-layout needs --input-fp16-nodes", "", do))
     return found
+
+
+def _variables(options: Options) -> list[Diagnostic]:
+    found = []
+    acceleration = options.flag("ge.exec.variable_acc") and options.is_set("ge.exec.variable_acc")
+    if acceleration and options.flag("ge.AllowMultiGraphParallelCompile"):
+        why = "parallel compiles leave variables in their format, which is what happens when neither is said"
+        found.append(
+            _problem("E10001", "--variable-acc and --parallel-compile exclude each other", why, "leave out one of them")
+        )
+    bins = options.get("ge.exec.value_bins")
+    why = _why_no_bins(str(bins)) if bins else ""
+    if why:
+        do = '{"value_bins":[{"value_bin_id":"ID","value_bin_file":"PATH"}]}'
+        found.append(_problem("E10001", f'value "{bins}" for ge.exec.value_bins is invalid', why, do))
+    return found
+
+
+def _why_no_bins(text: str) -> str:
+    import json
+
+    try:
+        content = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        return f"it is no JSON: {error}"
+    lists = content.values() if isinstance(content, dict) else [None]
+    if all(isinstance(each, list) and all(isinstance(entry, dict) for entry in each) for each in lists):
+        return ""
+    return "expected an object whose values are lists of objects"
 
 
 def _pairs(options: Options) -> list[Diagnostic]:

@@ -74,7 +74,8 @@ RECORDED_OPTIONS: tuple[Option, ...] = (
     _recorded("ge.exec.outputReuseMemIndexes", "", "str", None, "Outputs whose memory may be reused.",
               pattern=r"(?:\d+(?:,\d+)*)?", rule="whole numbers separated by ','"),
     _recorded("ge.exec.exclude_engines", "", "str", None, "Engines not to use."),
-    _recorded("ge.exec.memoryOptimizationPolicy", "", "str", None, "Memory optimisation."),
+    _recorded("ge.exec.value_bins", "", "str", None, "Weight files by id, as JSON.",
+              note="the simulator reads no external weights"),
     _recorded("ge.variableUse1gHugePage", "", "int", None, "1 GiB pages for variables.", choices=("0", "1", "2")),
 
     _recorded("ge.engineType", "--core-type", "str", "AiCore", "Core type.", "TYPE", choices=("AiCore", "VectorCore"),

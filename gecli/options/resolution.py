@@ -193,6 +193,12 @@ def resolve(
         and not resolver.options.is_set("auto-graph-key")
     ):
         resolver.options.set(resolver.options.option("auto-graph-key"), False, "default")  # as GE: no key, no cache
+    if subcommand == "compile":
+        policy = (environ or {}).get("GE_USE_STATIC_MEMORY")
+        if policy is not None and not resolver.source_problems:
+            from gecli.options.memory_policy import take_environment
+
+            take_environment(resolver.options, policy)
     found = resolver.problems + resolver.value_problems + resolver.source_problems
     found += check_combinations(resolver.options)
     if found:

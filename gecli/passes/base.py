@@ -38,6 +38,7 @@ class CompileSettings:
 
     train: bool = False
     constants_in_session: bool = False  # ge.constLifecycle=session: constants live in variable memory
+    constants_in_graph: bool = False  # asked for: constants of a training graph stay in the model
     format_policy: str = "device"  # device | origin
     precision: str = ""  # one of formats.md 5.3; "" keeps the source dtypes
     oo_level: str = "O3"

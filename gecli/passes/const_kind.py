@@ -9,14 +9,18 @@ from gecli.passes.base import Pass, PassContext, Stage
 
 
 class ConstKind(Pass):
-    """Make every Const a Constant with `--train` or ge.constLifecycle=session, else every Constant a Const."""
+    """Make every Const a Constant with `--train` or ge.constLifecycle=session, else every Constant a Const.
+
+    A training graph whose constants were asked to live in the graph keeps them in the model.
+    """
 
     name = "ConstKindPass"
     stage = Stage.PREPARE
     correctness = True
 
     def run(self, graph: Graph, ctx: PassContext) -> Counter[str]:
-        in_session = ctx.settings.train or ctx.settings.constants_in_session
+        settings = ctx.settings
+        in_session = settings.constants_in_session or (settings.train and not settings.constants_in_graph)
         old, new = ("Const", "Constant") if in_session else ("Constant", "Const")
         counts = Counter[str]()
         for each in graph.all_graphs():

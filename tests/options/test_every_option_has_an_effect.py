@@ -83,6 +83,12 @@ COMPILE: dict[str, Effect] = {
     "ge.exec.variable_acc": Effect(TRAIN, "--no-variable-acc", "models.0.variables"),
     "ge.AllowMultiGraphParallelCompile": Effect(TRAIN, "--parallel-compile", "models.0.variables"),
     "ge.constLifecycle": Effect(DIGITS, "--ge-option ge.constLifecycle=session", f"{MEMORY}.variable_bytes"),
+    "ge.exec.memoryOptimizationPolicy": Effect(
+        TRAIN, "--ge-option ge.exec.memoryOptimizationPolicy=MemoryPriority", f"{MEMORY}.variable_bytes"
+    ),
+    "ge.evaluateGraphResourceMode": Effect(
+        f"{TRAIN} --var-mem-max-size 1K", "--ge-option ge.evaluateGraphResourceMode=1", "status"
+    ),
     "session": Effect(TRAIN, "--session other", "models.0.session"),
     "no-session": Effect(f"{STALE}", "--no-session", "models.0.variables"),
     "session-in": Effect("compile conv_eval.json -o e.om", "--session-in s.bin", "models.0.variables"),
@@ -166,6 +172,7 @@ ELSEWHERE = {
     ("compile", "base-dir"): "cli/test_build_systems.py::test_a_model_from_stdin_finds_its_data_in_the_base_directory",
     ("compile", "if-changed"): "cli/test_build_systems.py::test_an_output_that_is_up_to_date_is_left_alone",
     ("compile", "keep-cmdline"): "options/test_effects_of_options.py::test_the_om_keeps_the_line_as_typed",
+    ("compile", "var-key-style"): "options/test_variable_options.py::test_the_saved_session_has_keys_of_the_form",
     ("compile", "verify-passes"): "options/test_effects_of_options.py::test_a_pass_that_breaks_the_graph_is_found",
     ("compile", "keep-going"): "options/test_effects_of_options.py::test_every_model_is_tried_and_the_worst_counts",
     ("compile", "threads"): "options/test_effects_of_options.py::test_threads_limits_the_libraries_below_numpy",
