@@ -15,7 +15,7 @@ from gecli.passes.pipeline import Instrument, PassRecord, Timeline, run_pipeline
 from gecli.passes.registry import pipeline
 from gecli.planning.model_plan import ModelPlan, plan_model
 from gecli.records import dataclass
-from gecli.variables.assignment import assign_variable_memory, variable_ports
+from gecli.variables.assignment import assign_variable_memory, record_assigned, variable_ports
 from gecli.variables.rebuild_control import RebuildControl
 from gecli.variables.var_manager import VarManager
 from gecli.variables.var_match import VarMatch, record_of
@@ -70,6 +70,7 @@ def compile_graph(
             on_stage("Build")
         assigned = assign_variable_memory(graph, manager, graph_id)
         ports = variable_ports(graph, manager, assigned)
+        record_assigned(manager, assigned, ports)
         plan = plan_model(graph, ports, assigned, reuse=reuse)
     except BaseException:
         manager.restore(state)

@@ -133,6 +133,8 @@ COMPILE_OPTIONS: tuple[Option, ...] = (
               multiple=True, fingerprint=False),
     _variable("strict-variable-cast", "--strict-variable-cast", "bool", False,
               "Refuse to store a variable with less precision."),
+    _variable("strict-var-init", "--strict-var-init", "bool", False,
+              "A variable is initialised when a graph gives it a value, not when one uses it."),
     _variable("ge.variableMemoryMaxSize", "--var-mem-max-size", "size", None, "Limit of variable memory.", "SIZE"),
     _variable("ge.graphMemoryMaxSize", "", "size", None, "Limit of feature-map memory."),
 

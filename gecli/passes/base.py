@@ -44,6 +44,7 @@ class CompileSettings:
     oo_level: str = "O3"
     variable_acc: bool = True
     strict_variable_cast: bool = False
+    strict_var_init: bool = False
     enable_small_channel: bool = False
     constant_folding: bool = True
     dead_code_elimination: bool = True

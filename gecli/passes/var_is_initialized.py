@@ -6,7 +6,7 @@ from collections import Counter
 
 import numpy as np
 
-from gecli.errors import CompileError
+from gecli.errors import CompileError, Diagnostic
 from gecli.ir.attributes import VALUE
 from gecli.ir.dtype import DataType
 from gecli.ir.graph import Graph
@@ -21,7 +21,11 @@ _QUESTIONS = ("IsVariableInitialized", "VarIsInitializedOp")
 
 
 class VarIsInitialized(Pass):
-    """Replace the question by a constant: true when the session knows the variable, or an Assign surely ran before."""
+    """Replace the question by a constant: true when the session knows the variable, or an Assign surely ran before.
+
+    GE means by "knows" that some compiled graph uses the variable. Where none gives it a value the user is told; with
+    `--strict-var-init` only a value counts.
+    """
 
     name = "VarIsInitializedOpPass"
     stage = Stage.PREPARE
@@ -37,8 +41,13 @@ class VarIsInitialized(Pass):
             variables = [_variable_of(node) for node in questions]
             assigned = _assigned_before(each)
             for node, variable in zip(questions, variables, strict=True):
+                before = variable in assigned[node]
                 known = ctx.variables.exists(variable.name)
-                answer = known or variable in assigned[node]
+                if known and not before and not ctx.variables.resource.is_assigned(variable.name):
+                    known = not ctx.settings.strict_var_init
+                    if known:
+                        ctx.warnings.append(_never_assigned(node, variable))
+                answer = known or before
                 _replace(each, node, variable, answer)
                 counts["answered"] += 1
                 reason = "in the session" if known else "assigned before" if answer else "not assigned before"
@@ -61,6 +70,18 @@ def _variable_of(node: OpDesc) -> OpDesc:
         f" {len(node.output_descs)} outputs",
         do="connect the node to a Variable directly",
         node=node.name,
+    )
+
+
+def _never_assigned(node: OpDesc, variable: OpDesc) -> Diagnostic:
+    return Diagnostic(
+        "G2018",
+        f"variable {variable.name!r} counts as initialised, but no graph of the session gives it a value",
+        where=f"node {node.name} ({node.type})",
+        why="GE asks only whether a compiled graph uses the variable",
+        do="--strict-var-init answers false",
+        node=node.name,
+        severity="warning",
     )
 
 

@@ -171,6 +171,17 @@ def assign_var_attrs(graph: Graph, manager: VarManager) -> VariablePorts:
     return VariablePorts(offsets, aliases, tuple(broadcasts))
 
 
+def record_assigned(manager: VarManager, assigned: Mapping[OpDesc, int], ports: VariablePorts) -> None:
+    """Record the variables to which a graph gives a value: those it writes, and those with an initial value."""
+    resource = manager.resource
+    written = {address for port, address in ports.offsets.items() if port.node not in assigned}
+    resource.set_assigned(
+        manager_name(node)
+        for node, address in assigned.items()
+        if node.type == "Variable" and (address in written or node.init_value is not None)
+    )
+
+
 def record_broadcasts(
     graph_id: int, ports: VariablePorts, manager: VarManager, output_offsets: Mapping[Port, int]
 ) -> None:

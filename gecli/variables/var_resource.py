@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from gecli.errors import InputError
@@ -68,6 +68,7 @@ class VarResource:
         "_changed_names",
         "addresses",
         "allocated_graph_ids",
+        "assigned_names",
         "batch_names",
         "blocks",
         "broadcasts",
@@ -95,6 +96,7 @@ class VarResource:
         self.constants = ConstantIndex()
         self.batch_names: dict[str, str] = {}
         self.graph_names: dict[int, str] = {}  # for messages only
+        self.assigned_names: frozenset[str] = frozenset()  # given a value by a compiled graph; no file keeps it
         self._changed_names: dict[int, frozenset[str]] = {}
 
     def copy(self) -> VarResource:
@@ -118,6 +120,7 @@ class VarResource:
         self.constants = state.constants.copy()
         self.batch_names = dict(state.batch_names)
         self.graph_names = dict(state.graph_names)
+        self.assigned_names = state.assigned_names
         self._changed_names = dict(state._changed_names)
 
     # ------------------------------------------------------------------ names and look-up
@@ -446,6 +449,14 @@ class VarResource:
 
     def allocated_graph_id(self, name: str) -> int | None:
         return self.allocated_graph_ids.get(self.base_name(name))
+
+    def set_assigned(self, names: Iterable[str]) -> None:
+        """Record variables that a graph gives a value: written in it, or with an initial value."""
+        self.assigned_names |= {self.base_name(name) for name in names}
+
+    def is_assigned(self, name: str) -> bool:
+        """True when some compiled graph gives the variable a value. GE asks whether some graph mentions it."""
+        return self.base_name(name) in self.assigned_names
 
     def save_broadcast(self, graph_id: int, info: BroadcastInfo) -> None:
         """Record a broadcast of a variable; the same operator input replaces its record."""

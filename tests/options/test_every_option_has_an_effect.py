@@ -96,6 +96,7 @@ COMPILE: dict[str, Effect] = {
     "no-rebuild": Effect(STALE, "--no-rebuild", "status"),
     "explain-variable": Effect(TRAIN, "--explain-variable w2", "stdout"),
     "strict-variable-cast": Effect("compile lossy.json -o l.om", "--strict-variable-cast", "models.0.variables"),
+    "strict-var-init": Effect("compile bare.json asked.json -o s/", "--strict-var-init", "models.1.warnings"),
     "ge.variableMemoryMaxSize": Effect(TRAIN, "--var-mem-max-size 1K", "status"),
     "ge.graphMemoryMaxSize": Effect(TRAIN, "--ge-option ge.graphMemoryMaxSize=300G", "status"),
     "check": Effect("compile digits.onnx -o d.om", "--check", "files"),

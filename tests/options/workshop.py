@@ -42,6 +42,12 @@ def write_models(place: Path) -> None:
     cast = _node("half", "Cast", {"dst_type": {"dtype": "DT_FLOAT16"}}, [2], dtype="DT_FLOAT16")
     _save_json(place / "lossy.json", [v, cast, _node("y", "Relu", {}, [2], dtype="DT_FLOAT16")], ["v>half", "half>y"])
     _save_json(place / "bare.json", [_node("v", "Variable", {}, [2]), _node("y", "Relu", {}, [2])], ["v>y"])
+    asked = [
+        _node("v", "Variable", {}, [2]),
+        _node("q", "VarIsInitializedOp", {}, [], dtype="DT_BOOL"),
+        _node("y", "LogicalNot", {}, [], dtype="DT_BOOL"),
+    ]
+    _save_json(place / "asked.json", asked, ["v>q", "q>y"])
 
 
 def write_files(place: Path) -> None:

@@ -75,6 +75,27 @@ def test_a_variable_of_the_session_is_initialised(ctx: PassContext) -> None:
     assert ctx.records[0]["reason"] == "in the session"
 
 
+def a_variable_that_was_only_mentioned_is_told_apart(ctx: PassContext) -> None:
+    """Shared with the planted faults."""
+    ctx.variables.assign("w", parse_desc("f32[4] ND"))
+    for strict, answer, warned in ((False, True, 1), (True, False, 0)):
+        ctx.warnings.clear()
+        ctx.settings.strict_var_init = strict
+        graph = parse(ASKED.replace(" after %a", ""))
+        VarIsInitialized().run(graph, ctx)
+        assert bool(graph.node("b").attrs["value"].numpy()) is answer
+        assert len(ctx.warnings) == warned
+
+
+def test_a_variable_that_was_only_mentioned_is_told_apart_from_one_with_a_value(ctx: PassContext) -> None:
+    a_variable_that_was_only_mentioned_is_told_apart(ctx)
+    ctx.variables.resource.set_assigned(["w"])
+    ctx.warnings.clear()
+    graph = parse(ASKED.replace(" after %a", ""))
+    VarIsInitialized().run(graph, ctx)
+    assert bool(graph.node("b").attrs["value"].numpy()) and not ctx.warnings
+
+
 @pytest.mark.parametrize(
     "change", [("%w = Variable()", "%w = VariableV2()"), ("VarIsInitializedOp(%w)", "VarIsInitializedOp(%x)")]
 )
