@@ -8,6 +8,7 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 
+from gecli.ir.attributes import RawAttr
 from gecli.ir.dtype import DataType
 from gecli.ir.format import Format
 from gecli.ir.tensor_desc import NO_ATTRS, Range, TensorDesc
@@ -123,7 +124,7 @@ def desc_of(message: Message, attr_of: Callable[[str, Message], tuple[str, Any]]
         if value and name not in attrs and not (name == "device_type" and value == DEVICE_TYPE):
             attrs[name] = value
     if message.attr_groups:
-        attrs[ATTR_GROUPS] = message.attr_groups
+        attrs[ATTR_GROUPS] = RawAttr("attr_groups", message.attr_groups)
     shape = tuple(message.shape.dim)
     fmt = _format_of(attrs.get("format_for_int"), message.layout)
     origin_format = origin_shape = None
