@@ -17,6 +17,9 @@ from gecli.wire.model_record import GraphRecord
 
 MEMORY_SIZE = "memory_size"
 VARIABLE_BASE = "task_gen_variable_addr"
+VARIABLE_SIZE = "variable_size"
+SHARED_BASE = "task_gen_host_svm_base_addr"
+SHARED_SIZE = "host_svm_size"
 MAX_BYTES = 1 << 48  # no address space is larger; numpy refuses sizes near 2 ** 63 with errors of its own
 # Control flow: what these do is in the graphs that they name.
 WITH_GRAPHS = frozenset(
@@ -47,6 +50,7 @@ def _faults(graphs: Iterable[GraphRecord], attrs: Mapping[str, Any], is_static: 
         value = attrs.get(name, 0)
         if not _is_size(value):
             yield "", f"the model attribute {name} is no size", f"it is {_shown(value)}"
+    yield from _shared_base(attrs)
     names = attrs.get(OUT_NODES, ())
     if not isinstance(names, tuple) or not all(isinstance(each, str | bytes) for each in names):
         yield "", f"the model attribute {OUT_NODES} is no list of names", f"it is {_shown(names)}"
@@ -54,6 +58,15 @@ def _faults(graphs: Iterable[GraphRecord], attrs: Mapping[str, Any], is_static: 
         for node in graph.nodes:
             for message, why in _node_faults(node, is_static):
                 yield node.name, message, why
+
+
+def _shared_base(attrs: Mapping[str, Any]) -> Iterator[Fault]:
+    """GE begins shared host memory and variables at one address; which of the two is meant cannot be told."""
+    shared, variables = attrs.get(SHARED_SIZE, 0), attrs.get(VARIABLE_SIZE, 0)
+    base = attrs.get(VARIABLE_BASE, 0)
+    if _is_size(shared) and _is_size(variables) and shared and variables and attrs.get(SHARED_BASE, base) == base:
+        why = f"{SHARED_SIZE} is {shared}, {VARIABLE_SIZE} is {variables}, both begin at {base}"
+        yield "", "variables and shared host memory have the same addresses", why
 
 
 def _node_faults(node: OpDesc, is_static: bool) -> Iterator[tuple[str, str]]:

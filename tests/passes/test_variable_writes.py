@@ -9,6 +9,7 @@ import pytest
 from gecli.errors import CompileError
 from gecli.ir.text import parse, text
 from gecli.ir.verify import verify
+from gecli.passes import variable_prepare
 from gecli.passes.apply_add_output import ApplyAddOutput
 from gecli.passes.base import PassContext
 from gecli.passes.facts import Fact, check
@@ -173,6 +174,22 @@ def test_a_writer_in_a_chain_with_a_control_successor_gets_a_ref_too(ctx: PassCo
     VariablePrepare().run(graph, ctx)
     assert sorted(node.name for node in graph.nodes_of("Variable")) == ["w", "w_TO_a_REF_0", "w_TO_b_REF_0"]
     assert {node.name for node in graph.node("w_TO_a_REF_0").control_out} == {"b", "q"}
+
+
+def test_a_loop_of_references_is_prepared_once(ctx: PassContext) -> None:
+    # As RefMerge and RefNextIteration make it: GE goes round for ever.
+    graph = parse("""
+        graph g(%x : f32[4] ND) {
+          %w = Variable() : f32[4] ND
+          %m = AssignAdd(%w, %x) {input_names=["ref", "ref"], output_names=["ref"]} : f32[4] ND
+          %n = AssignAdd(%m, %x) : f32[4] ND
+          %o = AssignSub(%m, %x) : f32[4] ND
+          return %o
+        }
+    """)
+    graph.replace_input(graph.node("m"), 1, graph.node("n").out())
+    added = variable_prepare.add_refs(graph, graph.node("w"))
+    assert [node.name for node in added] == ["w_TO_o_REF_0"]
 
 
 def test_two_independent_writers_give_two_refs(ctx: PassContext) -> None:

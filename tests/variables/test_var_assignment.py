@@ -14,6 +14,7 @@ from gecli.ir.weight import Inline, Weight
 from gecli.variables.assignment import assign_variable_memory, record_broadcasts, variable_ports
 from gecli.variables.broadcast import BroadcastInfo
 from gecli.variables.limits import MemoryLimits
+from gecli.variables.var_key import VarKey
 from gecli.variables.var_manager import VarManager
 
 BASE = 128 << 30
@@ -231,6 +232,26 @@ def test_a_placeholder_is_checked_before_anything_is_entered() -> None:
     assert _by_name(graph, manager) == {"p": BASE}
     assert next(iter(manager.resource.blocks)).device_address == 0x1000
     assert manager.model_variable_bytes == 0
+
+
+def test_a_bad_placeholder_leaves_nothing_behind_in_the_manager() -> None:
+    desc = _sized("FLOAT", 4)
+    node = OpDesc("p", "ConstPlaceHolder", output_descs=[desc], attrs={"placement": 1, "addr": 0x1000})
+    manager = VarManager()
+    with pytest.raises(CompileError):
+        manager.assign("p", desc, node)
+    assert not manager.resource.addresses and not len(manager.resource.blocks)
+    assert manager.hbm.used_bytes == 0 and not manager.exists("p")
+
+
+def test_two_variables_that_ge_cannot_tell_apart_have_two_addresses() -> None:
+    manager = VarManager()
+    first, second = Graph("first"), Graph("second")
+    _variable(first, "w1", _desc("FLOAT", 4, fmt=Format.ND))
+    _variable(second, "w", _desc("FLOAT", 1, 1, 1, 1, 4, fmt=Format.NC1HWC0_C04))
+    assert [key.to_ge() for key in (VarKey("w1", Format.ND, DataType.FLOAT),)] == ["w12_0"]
+    assert _by_name(first, manager, 1) == {"w1": BASE}
+    assert _by_name(second, manager, 2) == {"w": BASE + 1536}
 
 
 def test_more_variables_than_the_limit_are_refused_at_compile_time() -> None:
