@@ -37,8 +37,9 @@ def assign_variable_memory(graph: Graph, manager: VarManager, graph_id: int) -> 
     state = manager.snapshot()
     try:
         manager.resource.graph_names[graph_id] = graph.name
-        placed = [_place(node, manager, graph, graph_id) for node in variable_memory_nodes(graph)]
-        manager.check_limits(graph.name)
+        with var_faults.in_graph(graph.name):
+            placed = [_place(node, manager, graph, graph_id) for node in variable_memory_nodes(graph)]
+            manager.check_limits(graph.name)
     except BaseException:
         manager.restore(state)
         raise
@@ -115,9 +116,10 @@ def variable_ports(graph: Graph, manager: VarManager, assigned: Mapping[OpDesc, 
     into a variable, assigns. Raises CompileError (VAR_NOT_FOUND, PASS_FAILED).
     """
     offsets = {node.out(): address for node, address in assigned.items()}
-    offsets.update(assign_ref_outputs(graph, manager))
-    offsets.update(assign_named_outputs(graph, manager))
-    attrs = assign_var_attrs(graph, manager)
+    with var_faults.in_graph(graph.name):
+        offsets.update(assign_ref_outputs(graph, manager))
+        offsets.update(assign_named_outputs(graph, manager))
+        attrs = assign_var_attrs(graph, manager)
     offsets.update(attrs.offsets)
     return VariablePorts(offsets, attrs.aliases, attrs.broadcasts)
 

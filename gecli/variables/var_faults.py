@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
 from gecli.errors import CompileError, InputError
 from gecli.ir.tensor_desc import TensorDesc
+
+if TYPE_CHECKING:
+    from gecli.variables.trans_road import TransRoad
 
 ONE_SESSION = "compile the models in one session, or run with --no-session"
 
@@ -54,15 +62,38 @@ def exhausted(graph: str, used: int, limit: int) -> CompileError:
     )
 
 
-def road_conflict(name: str) -> CompileError:
+def road_conflict(name: str, known: TransRoad, new: TransRoad) -> CompileError:
     return CompileError(
         "G2016",
         f"variable {name!r} already has another trans road",
         kind="VAR_ROAD_CONFLICT",
         node=name,
-        why="a variable's stored form changes at most once a session",
+        why=f"a variable's stored form changes at most once a session; it took {_shown(known)}, now {_shown(new)}",
         do="compile the graphs that disagree in two sessions",
+        expected=_shown(known),
+        actual=_shown(new),
     )
+
+
+def _shown(road: TransRoad) -> str:
+    return " ".join(f"{step.type}({step.src} -> {step.dst})" for step in road) or "no step"
+
+
+@contextmanager
+def in_graph(name: str) -> Iterator[None]:
+    """Errors that name no place get the graph."""
+    try:
+        yield
+    except CompileError as error:
+        error.diagnostics = tuple(
+            each if f"graph {name!r}" in each.where else replace(each, where=_joined(f"graph {name!r}", each.where))
+            for each in error.diagnostics
+        )
+        raise
+
+
+def _joined(graph: str, where: str) -> str:
+    return f"{graph}, {where}" if where else graph
 
 
 def restore_fault(kind: str, name: str, message: str, why: str, do: str = "") -> InputError:

@@ -413,8 +413,9 @@ class VarResource:
     def set_trans_road(self, name: str, road: TransRoad) -> None:
         """Store a road. Raises CompileError (VAR_ROAD_CONFLICT) when the variable has another one; GE ignores it."""
         base = self.base_name(name)
-        if not self.roads.setdefault(base, road).same_as(road):
-            raise var_faults.road_conflict(name)
+        known = self.roads.setdefault(base, road)
+        if not known.same_as(road):
+            raise var_faults.road_conflict(name, known, road)
 
     # ------------------------------------------------------------------ graph ids
 
