@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from gecli.compiler.session import Session
 from gecli.errors import CompileError
@@ -10,6 +12,7 @@ from gecli.ir.text import parse
 from gecli.layout.platform import platform_of
 from gecli.passes.base import CompileSettings
 
+WINDOW = 'strides=[1,1,1,1], pads=[1,1,1,1], dilations=[1,1,1,1], data_format="NCHW"'
 READS = "graph reads() {\n %w = Variable() : f32[4] ND\n %r = Relu(%w) : f32[4] ND\n return %r\n }"
 
 
@@ -32,3 +35,62 @@ def test_a_graph_that_succeeded_is_built() -> None:
     session.compile(member)
     assert not session.rebuild.is_stale(member.graph_id)
     assert member.compile_count == 1
+
+
+# ------------------------------------------------------------------ random sessions (variables.md 9.2, 15.4-10)
+
+
+def _source(name: str, uses: dict[str, str]) -> str:
+    """A graph that reads each variable as it is, or as the filter of a convolution, or writes it."""
+    lines, results = [], []
+    for variable, use in sorted(uses.items()):
+        lines.append(f"%{variable} = Variable() : f32[8,1,3,3] NCHW")
+        if use in ("filter", "written filter"):
+            lines.append(f"%c_{variable} = Conv2D(%x, %{variable}) {{{WINDOW}}} : f32[1,8,8,8] NCHW")
+            results.append(f"%c_{variable}")
+        if use == "read":
+            lines.append(f"%r_{variable} = Relu(%{variable}) : f32[8,1,3,3] NCHW")
+            results.append(f"%r_{variable}")
+        if use in ("written", "written filter"):
+            lines.append(f"%u_{variable} = AssignAdd(%{variable}, %{variable}) : f32[8,1,3,3] NCHW")
+            results.append(f"%u_{variable}")
+    body = "\n".join(lines)
+    return f"graph {name}(%x : f32[1,1,8,8] NCHW) {{\n{body}\nreturn {', '.join(results)}\n}}"
+
+
+USES = st.dictionaries(
+    st.sampled_from("abc"), st.sampled_from(["read", "filter", "written", "written filter"]), min_size=1
+)
+
+
+@given(st.lists(USES, min_size=1, max_size=3))
+@settings(max_examples=25, deadline=None)
+def test_a_session_ends_with_every_graph_built_for_the_stored_form(specs: list[dict[str, str]]) -> None:
+    session = Session(platform_of("Ascend910B1"), CompileSettings())
+    for number, uses in enumerate(specs):
+        session.add(parse(_source(f"g{number}", uses)))
+    session.compile_all()
+    names = sorted({name for uses in specs for name in uses})
+    assert session.rebuild.stale_graphs == ()
+    assert all(session.rebuild.changes(name) <= 1 for name in names)
+    others = sum(len(session.rebuild.users(name)) - 1 for name in names if session.rebuild.changes(name))
+    assert sum(member.compile_count for member in session.members) <= len(specs) + others
+    for member in session.members:
+        assert member.compiled is not None
+        for node in member.compiled.variables:
+            current = session.manager.current_desc(node.name)
+            assert current is not None and node.output_descs[0].same_storage(current)
+    roads = {name for name in names if session.manager.trans_road(name)}
+    assert roads <= {name for uses in specs for name, use in uses.items() if use.endswith("filter")}
+
+
+@given(st.lists(USES, min_size=2, max_size=2))
+@settings(max_examples=10, deadline=None)
+def test_a_graph_added_later_moves_no_variable(specs: list[dict[str, str]]) -> None:
+    session = Session(platform_of("Ascend910B1"), CompileSettings())
+    first, second = (session.add(parse(_source(f"g{number}", uses))) for number, uses in enumerate(specs))
+    session.compile(first)
+    before = {key: entry.address for key, entry in session.manager.resource.addresses.items()}
+    session.compile(second)
+    after = session.manager.resource.addresses
+    assert {key: after[key].address for key in before} == before
