@@ -6,11 +6,13 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 
 from gecli.artifacts.publish import publish_bytes
 from gecli.compiler.session import Session
 from gecli.errors import CacheError, InputError, OutputError
 from gecli.options.values import Options
+from gecli.variables.limits import MemoryLimits
 from gecli.wire.regular_file import open_regular, read_regular
 from gecli.wire.var_session import decode_var_manager, encode_var_manager
 
@@ -39,7 +41,7 @@ def locked_session_files(options: Options) -> Iterator[None]:
 
 
 def continue_session(session: Session, path: str) -> None:
-    """Start an empty session with the variables of a snapshot.
+    """Start an empty session with the variables of a snapshot; limits that options give replace those of the file.
 
     Its variables keep their format: the models compiled with them cannot be compiled again here. Raises InputError.
     """
@@ -49,6 +51,9 @@ def continue_session(session: Session, path: str) -> None:
         raise _no_session(path, error) from error
     manager = decode_var_manager(data, path=path, device_id=0)  # where the file was made does not matter
     resource = manager.resource
+    if session.limits != MemoryLimits():
+        manager.configure(replace(session.limits, var_logic_base=manager.logic_base))
+    manager.padding_bytes = session.platform.padding_bytes
     session.manager = manager
     for name in sorted(resource.current_descs):
         session.rebuild.state_changed(name)

@@ -5,7 +5,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from gecli.ir.dtype import DataType
+from gecli.ir.tensor_desc import TensorDesc
 from gecli.pb.var_manager_pb2 import VarManagerInfo
+from gecli.variables.mem_resource import MemoryType, PoolResource
+from gecli.variables.memory_pool import HostPool, RdmaPool
+from gecli.variables.var_manager import VarManager
+from gecli.wire.var_session import encode_var_manager
 
 from .conftest import Files, Inspect
 
@@ -69,3 +75,25 @@ def test_run_names_a_snapshot_that_is_given_in_place_of_an_om(files: Files, insp
         f"{files['session']}: this is a session snapshot, not an OM file",
         "session",
     )
+
+
+def test_memory_outside_hbm_has_an_address_but_no_place_in_the_map(tmp_path: Path, inspect: Inspect) -> None:
+    desc = TensorDesc(DataType.FLOAT, (4,), size_bytes=64)
+    pools = {
+        MemoryType.RDMA_HBM: PoolResource(MemoryType.RDMA_HBM, RdmaPool(4096)),
+        MemoryType.HOST: PoolResource(MemoryType.HOST, HostPool()),
+    }
+    manager = VarManager(pools=pools)
+    for name, kind in (("near", MemoryType.HBM), ("far", MemoryType.RDMA_HBM), ("host", MemoryType.HOST)):
+        manager.assign(name, desc, memory_type=kind)
+    for seed_keys in (False, True):
+        (tmp_path / "s").write_bytes(encode_var_manager(manager, seed_keys=seed_keys))
+        shown = json.loads(inspect("s", "--vars", "--map", "--json").out)
+        rows = {row["name"]: [row[fact] for fact in ("address", "offset", "span")] for row in shown["variables"]}
+        assert rows == {
+            "near": [1 << 37, 0, 1536],
+            "far": [0x12A000000000, None, 64],
+            "host": [0x100000000000, None, 64],
+        }
+        assert {row["memory_type"] for row in shown["variables"]} == {"HBM", "RDMA_HBM", "HOST"}
+        assert [(row["kind"], row["size"]) for row in shown["map"]] == [("variable", 64), ("padding", 1472)]

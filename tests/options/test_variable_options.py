@@ -164,3 +164,15 @@ def test_the_saved_session_has_keys_of_the_form(gecli, tmp_path: Path, words: tu
     assert gecli("compile", evaluate, "-o", "e.om", "--session-in", "s").returncode == 0
     shown = json.loads(gecli("inspect-om", "s", "--vars", "--json").stdout)
     assert "b1" in {row["name"] for row in shown["variables"]}
+
+
+def test_limits_of_the_command_replace_those_of_the_session_file(gecli, tmp_path: Path) -> None:
+    evaluate = str(SAMPLES / "train/conv_eval.json")
+    assert gecli("compile", TRAIN, "-o", "t.om", "--train", "--session-out", "s").returncode == 0
+    words = ("compile", evaluate, "-o", "e.om", "--session-in", "s", "--session-out", "s")
+    refused = gecli(*words, "--var-mem-max-size", "1K")
+    assert refused.returncode == 4 and "limit 1024" in refused.stderr
+    assert gecli(*words, "--var-mem-max-size", "1M").returncode == 0
+    assert read_om(tmp_path / "e.om").model().attrs["variable_size"] == 1 << 20
+    assert gecli(*words).returncode == 0
+    assert read_om(tmp_path / "e.om").model().attrs["variable_size"] == 1 << 20, "the file keeps the limit"

@@ -90,7 +90,7 @@ def session_facts(subject: Subject) -> dict[str, Any]:
 
 def _session_row(key: VarKey, entry: VarAddress, resource: VarResource) -> dict[str, Any]:
     size = entry.desc.size_bytes
-    on_device = entry.memory_type in (MemoryType.HBM, MemoryType.RDMA_HBM)
+    in_hbm = entry.memory_type is MemoryType.HBM  # other addresses are those of a pool, without guards
     return {
         "name": key.name,
         "type": "Variable",
@@ -100,9 +100,9 @@ def _session_row(key: VarKey, entry: VarAddress, resource: VarResource) -> dict[
         "staged_desc": None,
         "road": _road_json(resource.roads.get(key.name)),
         "address": entry.address,
-        "offset": entry.offset if on_device else None,
+        "offset": entry.offset if in_hbm else None,
         "size": size,
-        "span": span_bytes(size) if size else 0,
+        "span": span_bytes(size) if size and in_hbm else size,
         "memory_type": enum_name(MemoryType, entry.memory_type),
         "has_initial_value": INIT_VALUE in entry.desc.attrs,
         "readers": [],
