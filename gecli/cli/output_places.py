@@ -17,6 +17,7 @@ FILES = {
     "inspect-om": ("output", "data-file"),
 }
 DIRECTORIES = {"run": ("dump-dir",), "inspect-om": ("to",)}
+NO_DIRECTORY = "is a file, not a directory"
 
 
 class Place(NamedTuple):
@@ -26,6 +27,7 @@ class Place(NamedTuple):
     path: str
     is_directory: bool = False
     in_place: bool = False
+    is_model: bool = False
 
 
 def places_of(subcommand: str, options: Options, models: Sequence[str]) -> Iterator[Place]:
@@ -61,7 +63,7 @@ def _compiled(options: Options, models: Sequence[str]) -> Iterator[Place]:
     for job in jobs_of(models, output):
         if os.path.isdir(job.om_path):
             continue  # gecli.compiler.job_checks has a better cure
-        yield from (Place("--output", path) for path in (job.om_path, job.rdcpkt_path))
+        yield from (Place("--output", path, is_model=True) for path in (job.om_path, job.rdcpkt_path))
         yield from (Place("--emit", extra_path(job.om_path, kind)) for kind in emitted(options))
 
 
@@ -80,8 +82,8 @@ def check_places(places: Iterable[Place]) -> None:
     A full disk shows later only. Directories that are missing are made later, so the nearest one must be writable.
     """
     faults = [(place, why) for place in places if (why := why_not(place))]
-    if not faults:
-        return
+    if all(place.is_model and why.endswith(NO_DIRECTORY) for place, why in faults):
+        return  # gecli.compiler.job_checks has a better cure
     paths = list(dict.fromkeys(place.path for place, _ in faults))
     if len(paths) == 1:
         place, why = faults[0]
@@ -124,7 +126,7 @@ def _above(path: str) -> str:
     while not os.path.lexists(folder):
         folder = os.path.dirname(folder)
     if not os.path.isdir(folder):
-        return f"{folder} is a file, not a directory"
+        return f"{folder} {NO_DIRECTORY}"
     return _folder(folder)
 
 
