@@ -16,6 +16,7 @@ from gecli.passes.registry import pipeline
 from gecli.planning.model_plan import ModelPlan, plan_model
 from gecli.records import dataclass
 from gecli.variables.assignment import assign_variable_memory, record_assigned, variable_ports
+from gecli.variables.limits import MemoryLimits
 from gecli.variables.rebuild_control import RebuildControl
 from gecli.variables.var_manager import VarManager
 from gecli.variables.var_match import VarMatch, record_of
@@ -76,6 +77,27 @@ def compile_graph(
         manager.restore(state)
         rebuild.restore(marks)
         raise
+    ctx.warnings += _beyond_limit(graph.name, plan, manager.limits)
     record = VarMatch(before, record_of(manager, graph_id))
     variables = tuple(node for node in assigned if node.is_variable)
     return CompiledGraph(graph, plan, record, timeline.records, ctx.records, ctx.warnings, variables)
+
+
+def _beyond_limit(name: str, plan: ModelPlan, limits: MemoryLimits) -> list[Diagnostic]:
+    """A feature map that the configured device cannot hold; GE accepts the option and ignores it."""
+    limit = limits.checked_graph_max_bytes
+    if plan.memory_bytes <= limit:
+        return []
+    return [
+        Diagnostic(
+            "E10001",
+            f"the feature map takes {plan.memory_bytes} bytes, ge.graphMemoryMaxSize is {limit}",
+            where=f"graph {name!r}",
+            why="a device with this limit cannot load the model",
+            do="raise the limit, or compile for a smaller batch or input shape",
+            severity="warning",
+            option="ge.graphMemoryMaxSize",
+            expected=limit,
+            actual=plan.memory_bytes,
+        )
+    ]

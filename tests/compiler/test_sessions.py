@@ -1,16 +1,22 @@
-"""Sessions of several graphs: what counts as built (variables.md 9.1)."""
+"""Sessions of several graphs: what counts as built, what they end with, what failures leave (variables.md 9, 15.4)."""
 
 from __future__ import annotations
+
+from collections import Counter
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gecli.compiler.session import Session
+from gecli.compiler import graph_compiler
+from gecli.compiler.session import Member, Session
 from gecli.errors import CompileError
+from gecli.ir.graph import Graph
 from gecli.ir.text import parse
 from gecli.layout.platform import platform_of
-from gecli.passes.base import CompileSettings
+from gecli.passes.base import CompileSettings, Pass, PassContext
+from gecli.passes.registry import pipeline
+from gecli.wire.var_session import encode_var_manager
 
 WINDOW = 'strides=[1,1,1,1], pads=[1,1,1,1], dilations=[1,1,1,1], data_format="NCHW"'
 READS = "graph reads() {\n %w = Variable() : f32[4] ND\n %r = Relu(%w) : f32[4] ND\n return %r\n }"
@@ -94,3 +100,67 @@ def test_a_graph_added_later_moves_no_variable(specs: list[dict[str, str]]) -> N
     session.compile(second)
     after = session.manager.resource.addresses
     assert {key: after[key].address for key in before} == before
+
+
+# ------------------------------------------------------------------ failures leave no trace (variables.md 15.4-11)
+
+STEPS = sorted({step.name for step in pipeline(CompileSettings())})
+
+
+def _state(session: Session) -> tuple[object, ...]:
+    """Everything that a compile may change; the snapshot holds all serialized tables."""
+    resource, rebuild = session.manager.resource, session.rebuild
+    names = ("a", "b", "c")
+    return (
+        encode_var_manager(session.manager),
+        {graph: dict(descs) for graph, descs in resource.staged_descs.items()},
+        dict(resource.graph_names),
+        resource.assigned_names,
+        rebuild.stale_graphs,
+        [(rebuild.changes(name), rebuild.users(name)) for name in names],
+    )
+
+
+def _session() -> tuple[Session, Member]:
+    """The second graph changes `a`, which the first one reads."""
+    session = Session(platform_of("Ascend910B1"), CompileSettings())
+    first = session.add(parse(_source("first", {"a": "read", "b": "written"})))
+    second = session.add(parse(_source("second", {"a": "written filter", "b": "filter", "c": "filter"})))
+    session.compile(first)
+    return session, second
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_a_pass_that_fails_leaves_the_session_as_it_was(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    session, member = _session()
+    before = _state(session)
+    kind = next(type(step) for step in pipeline(CompileSettings()) if step.name == name)
+    real = kind.run
+
+    def run(self: Pass, graph: Graph, ctx: PassContext) -> Counter[str]:
+        real(self, graph, ctx)
+        raise CompileError("G2018", "planted")
+
+    monkeypatch.setattr(kind, "run", run)
+    with pytest.raises(CompileError, match="planted"):
+        session.compile(member)
+    assert _state(session) == before
+    monkeypatch.undo()
+    session.compile(member)
+    assert session.manager.trans_road("c"), "the session goes on"
+
+
+@pytest.mark.parametrize("step", ["assign_variable_memory", "variable_ports", "plan_model"])
+def test_a_placement_that_fails_leaves_the_session_as_it_was(step: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    session, member = _session()
+    before = _state(session)
+    real = getattr(graph_compiler, step)
+
+    def fail(*args: object, **more: object) -> None:
+        real(*args, **more)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(graph_compiler, step, fail)
+    with pytest.raises(KeyboardInterrupt):
+        session.compile(member)
+    assert _state(session) == before

@@ -146,6 +146,24 @@ def test_more_memory_than_a_device_has_is_a_warning(gecli, size: str, warned: bo
     assert any("more than a device has" in message for message in warnings) == warned
 
 
+@pytest.mark.parametrize(
+    ("words", "warned"),
+    [
+        ((), False),
+        (("--ge-option", "ge.graphMemoryMaxSize=1K"), True),
+        (("--ge-option", "ge.graphMemoryMaxSize=1K", "--ge-option", "ge.evaluateGraphResourceMode=1"), False),
+        (("--ge-option", "ge.graphMemoryMaxSize=1M"), False),
+    ],
+)
+def test_a_feature_map_beyond_its_limit_is_a_warning(gecli, words: tuple[str, ...], warned: bool) -> None:
+    done = gecli("compile", TRAIN, "-o", "t.om", "--train", "--json", *words)
+    assert done.returncode == 0
+    model = json.loads(done.stdout)["models"][0]
+    messages = [warning["message"] for warning in model["warnings"]]
+    expected = f"the feature map takes {model['memory']['feature_bytes']} bytes, ge.graphMemoryMaxSize is 1024"
+    assert (expected in messages) == warned
+
+
 @pytest.mark.parametrize("policy", ["0", "1", "2", "3", "4"])
 def test_addresses_of_variables_do_not_depend_on_the_memory_policy(gecli, policy: str) -> None:
     words = ("compile", TRAIN, "-o", "t.om", "--train", "--json")
