@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 import pytest
 
 GOLDEN = Path(__file__).parent / "golden"
 REPOSITORY = Path(__file__).parent.parent
+VERIFIED_PROCESS = Path(__file__).parent / "verified_process"  # a directory that turns --verify-passes on
 
 Gecli = Callable[..., "subprocess.CompletedProcess[str]"]
 Golden = Callable[[str, str], None]
@@ -20,6 +22,23 @@ Golden = Callable[[str, str], None]
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write golden files instead of comparing with them")
     parser.addoption("--models-dir", help="directory of real models for the tests marked `models`")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def every_compile_of_the_suite_is_verified() -> Iterator[None]:
+    """Evaluate small graphs around every pass, as --verify-passes does, in this process."""
+    spec = spec_from_file_location("verified_process", VERIFIED_PROCESS / "sitecustomize.py")
+    assert spec is not None and spec.loader is not None
+    finders = list(sys.meta_path)
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    sys.meta_path[:] = finders
+    from gecli.compiler import graph_compiler
+
+    plain = graph_compiler.run_pipeline
+    graph_compiler.run_pipeline = module.verified(plain)
+    yield
+    graph_compiler.run_pipeline = plain
 
 
 @pytest.fixture
@@ -51,7 +70,12 @@ def gecli(tmp_path: Path) -> Gecli:
         kept = {
             name: os.environ[name] for name in ("PATH", "SYSTEMROOT", "PYTHONDONTWRITEBYTECODE") if name in os.environ
         }
-        environment = {**kept, "PYTHONPATH": str(REPOSITORY), "HOME": str(tmp_path), **(env or {})}
+        environment = {
+            **kept,
+            "PYTHONPATH": f"{VERIFIED_PROCESS}{os.pathsep}{REPOSITORY}",
+            "HOME": str(tmp_path),
+            **(env or {}),
+        }
         return subprocess.run(
             [sys.executable, "-m", "gecli", *arguments],
             cwd=cwd or tmp_path, env=environment, input=stdin, capture_output=True, text=True, timeout=timeout,

@@ -186,7 +186,8 @@ def _compile_together(
     if options.text("session-out"):
         from gecli.compiler.session_file import save_session
 
-        save_session(session, options.text("session-out") or "")
+        seed_keys = options.text("var-key-style") == "seed"
+        save_session(session, options.text("session-out") or "", seed_keys=seed_keys)
     return results
 
 
@@ -267,7 +268,11 @@ def new_session(options: Options) -> Session:
 
 
 def _instruments(options: Options) -> list[Instrument]:
-    found: list[Instrument] = [StructureCheck()] if options.flag("verify-passes") else []
+    found: list[Instrument] = []
+    if options.flag("verify-passes"):
+        from gecli.compiler.pass_verification import ResultCheck
+
+        found = [StructureCheck(), ResultCheck()]
     dump = dump_setting(options)
     return found if dump is None else [*found, Dump(Path(dump[0]), dump[1])]
 
@@ -328,6 +333,8 @@ def describe(
     }
     result.passes = compiled.passes
     result.records = compiled.records
+    notes: list[dict[str, str]] = [getattr(each, "notes", {}) for each in session.instruments]
+    result.notes += [each[compiled.graph.name] for each in notes if compiled.graph.name in each]
     result.warnings = [*loaded.warnings, *compiled.warnings]
     result.files_read = list(loaded.files)
     result.node_count = len(plan.order)

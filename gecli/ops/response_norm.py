@@ -17,10 +17,10 @@ def window_sum(x: Array, axis: int, below: int, above: int) -> Array:
     first = np.moveaxis(x, axis, 0)
     total = np.zeros_like(first)
     channels = first.shape[0]
-    for shift in range(-below, above + 1):
+    # A window may reach far beyond the channels, where there is nothing to add.
+    for shift in range(-min(below, channels - 1), min(above, channels - 1) + 1):
         low, high = max(0, -shift), min(channels, channels - shift)
-        if low < high:
-            total[low:high] += first[low + shift : high + shift]
+        total[low:high] += first[low + shift : high + shift]
     return np.moveaxis(total, 0, axis)
 
 
