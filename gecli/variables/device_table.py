@@ -69,6 +69,11 @@ class DeviceTables:
                 row.block = block
         return table
 
+    def row_of(self, device_id: int, block: Block) -> DeviceRow:
+        """The row of a block of the session, made where the device has none yet."""
+        row = self.find(device_id, block.address)
+        return self.update(device_id).rows[block.address] if row is None else row
+
     def find(self, device_id: int, address: int) -> DeviceRow | None:
         """The row that begins at a logical address; None when device or address is unknown (GE: GetVarMgrInfo)."""
         table = self._tables.get(device_id)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from threading import RLock
 
 from gecli.ir.op_desc import OpDesc
 from gecli.ir.tensor_desc import TensorDesc
@@ -32,6 +33,7 @@ class VarManager:
 
     What variable passes ask for is also here; memory and artifacts work on `resource`. The constructor does what GE's
     Init and memory configuration do; only a pool makes managers that still have to be told (`init`, `configure`).
+    Threads that share a session hold `lock`, as the methods that change addresses do.
     """
 
     __slots__ = (
@@ -40,6 +42,7 @@ class VarManager:
         "is_initialised",
         "job_id",
         "limits",
+        "lock",
         "padding_bytes",
         "pools",
         "resource",
@@ -66,6 +69,7 @@ class VarManager:
         self.device_id = device_id
         self.job_id = job_id
         self.is_initialised = True
+        self.lock = RLock()
         self.resource = VarResource(self.limits.var_logic_base)
         self.hbm = HbmResource()
         self.pools = dict(pools or {})
@@ -126,8 +130,10 @@ class VarManager:
     def destroy(self) -> None:
         """Forget everything; the manager is as a pool makes it. GE keeps the tables and answers from them."""
         fresh = VarManager.of_pool(self.session_id)
-        for name in VarManager.__slots__:
-            setattr(self, name, getattr(fresh, name))
+        with self.lock:
+            for name in VarManager.__slots__:
+                if name != "lock":
+                    setattr(self, name, getattr(fresh, name))
 
     @property
     def logic_base(self) -> int:
@@ -148,13 +154,15 @@ class VarManager:
     ) -> int:
         """The logical address of a variable in the form of `desc`. Raises as `VarResource.assign` and `memory`."""
         self._require_initialised()
-        return self.resource.assign(name, desc, self.memory(memory_type, name, where), node, where)
+        with self.lock:
+            return self.resource.assign(name, desc, self.memory(memory_type, name, where), node, where)
 
     def restore_variable(self, name: str, desc: TensorDesc, address: int, *, strict_addresses: bool = False) -> int:
         """Take over a variable of a loaded model. Raises as `VarResource.restore`."""
         self._require_initialised()
         limit = self.limits.var_max_bytes
-        return self.resource.restore(name, desc, address, self.hbm, limit, strict_addresses=strict_addresses)
+        with self.lock:
+            return self.resource.restore(name, desc, address, self.hbm, limit, strict_addresses=strict_addresses)
 
     def _require_initialised(self) -> None:
         if not self.is_initialised:
@@ -204,14 +212,16 @@ class VarManager:
     # ------------------------------------------------------------------ atomicity
 
     def snapshot(self) -> VarManagerState:
-        return VarManagerState(self.resource.copy(), self.hbm.copy(), _copies(self.pools))
+        with self.lock:
+            return VarManagerState(self.resource.copy(), self.hbm.copy(), _copies(self.pools))
 
     def restore(self, state: VarManagerState) -> None:
         """Return to `state`, which stays usable."""
-        self.resource.become(state.resource)
-        self.hbm.become(state.hbm)
-        for kind, pool in _copies(state.pools).items():
-            self.pools[kind].become(pool)
+        with self.lock:
+            self.resource.become(state.resource)
+            self.hbm.become(state.hbm)
+            for kind, pool in _copies(state.pools).items():
+                self.pools[kind].become(pool)
 
 
 def _copies(pools: Mapping[MemoryType, PoolResource]) -> dict[MemoryType, PoolResource]:

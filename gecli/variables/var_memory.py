@@ -77,6 +77,10 @@ class VariableMemory:
         Raises RuntimeFault (RT_NOT_INITED, RT_OOM, RT_PAGE_1G_FAILED, RT_INIT_VALUE_MISMATCH) and InputError
         (RT_ADDR_UNASSIGNED). A failed first access leaves no trace.
         """
+        with self.manager.lock:
+            return self._address_of(address, device_id, kind, graph)
+
+    def _address_of(self, address: int, device_id: int, kind: MemoryType, graph: str) -> int:
         if device_id not in self._arenas:
             raise RuntimeFault("G4010", f"device {device_id} has no memory yet", kind="RT_NOT_INITED")
         if kind in (MemoryType.RDMA_HBM, MemoryType.HOST):
@@ -87,7 +91,7 @@ class VariableMemory:
         block, inner = found
         if device_id in self._external and not block.is_external:
             return self._external_address(self._external[device_id], block) + inner
-        row = self.tables.update(device_id).rows[block.address]
+        row = self.tables.row_of(device_id, block)
         if row.is_external:
             return row.device_address + inner
         of_graph = self.statistics.setdefault(graph, GraphStatistics())
@@ -121,13 +125,14 @@ class VariableMemory:
 
         Nothing of what was ready or loaded is so any longer. Memory of the user is left to him.
         """
-        for device_id in self.tables.devices:
-            self.tables.release(device_id)
-        for arenas in (self._arenas, self._plain):
-            for arena in arenas.values():
-                arena.clear()
-        for area in self._external.values():
-            area.initialised.clear()
+        with self.manager.lock:
+            for device_id in self.tables.devices:
+                self.tables.release(device_id)
+            for arenas in (self._arenas, self._plain):
+                for arena in arenas.values():
+                    arena.clear()
+            for area in self._external.values():
+                area.initialised.clear()
 
     # ------------------------------------------------------------------ allocation
 

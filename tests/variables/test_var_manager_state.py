@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import replace
+from threading import Thread
 
 import pytest
 
@@ -139,6 +141,31 @@ def test_a_destroyed_manager_knows_nothing() -> None:
     assert not manager.exists("w") and manager.hbm.used_bytes == 0
     assert not manager.is_initialised
     assert (manager.session_id, manager.version, manager.device_id) == (5, 2, 0)
+
+
+def test_threads_that_share_a_session_get_disjoint_blocks() -> None:
+    manager = VarManager()
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+
+    def work(thread: int) -> None:
+        for number in range(60):
+            manager.assign(f"own{thread}_{number}", W)
+            manager.assign(f"shared{number}", W)
+
+    threads = [Thread(target=work, args=(thread,)) for thread in range(4)]
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert len(manager.resource.blocks) == 4 * 60 + 60
+    assert manager.hbm.used_bytes == len(manager.resource.blocks) * 1536
+    assert [block.address - manager.logic_base for block in manager.resource.blocks] == list(
+        range(0, manager.hbm.used_bytes, 1536)
+    )
 
 
 # ------------------------------------------------------------------ merging a snapshot
