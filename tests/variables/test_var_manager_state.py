@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from threading import Thread
+from time import sleep
 
 import pytest
 
@@ -14,7 +14,7 @@ from gecli.ir.dtype import DataType
 from gecli.ir.tensor_desc import TensorDesc
 from gecli.variables.broadcast import BroadcastInfo
 from gecli.variables.limits import MemoryLimits
-from gecli.variables.mem_resource import MemoryType
+from gecli.variables.mem_resource import HbmResource, MemoryType
 from gecli.variables.merge import merge
 from gecli.variables.trans_road import TransRoad, TransStep
 from gecli.variables.var_manager import VarManager, VarManagerPool
@@ -143,29 +143,34 @@ def test_a_destroyed_manager_knows_nothing() -> None:
     assert (manager.session_id, manager.version, manager.device_id) == (5, 2, 0)
 
 
-def test_threads_that_share_a_session_get_disjoint_blocks() -> None:
+def test_threads_that_share_a_session_get_disjoint_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     manager = VarManager()
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
+    real = HbmResource.next_address
+
+    def slow(self: HbmResource, base: int) -> int:
+        found = real(self, base)
+        sleep(0.001)  # others run between the question and the allocation
+        return found
+
+    monkeypatch.setattr(HbmResource, "next_address", slow)
+    faults: list[BaseException] = []
 
     def work(thread: int) -> None:
-        for number in range(60):
-            manager.assign(f"own{thread}_{number}", W)
-            manager.assign(f"shared{number}", W)
+        try:
+            for number in range(5):
+                manager.assign(f"own{thread}_{number}", W)
+                manager.assign(f"shared{number}", W)
+        except BaseException as error:
+            faults.append(error)
 
     threads = [Thread(target=work, args=(thread,)) for thread in range(4)]
-    try:
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    finally:
-        sys.setswitchinterval(interval)
-    assert len(manager.resource.blocks) == 4 * 60 + 60
-    assert manager.hbm.used_bytes == len(manager.resource.blocks) * 1536
-    assert [block.address - manager.logic_base for block in manager.resource.blocks] == list(
-        range(0, manager.hbm.used_bytes, 1536)
-    )
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not faults
+    assert manager.hbm.used_bytes == 25 * 1536
+    assert [block.address - manager.logic_base for block in manager.resource.blocks] == list(range(0, 25 * 1536, 1536))
 
 
 # ------------------------------------------------------------------ merging a snapshot
