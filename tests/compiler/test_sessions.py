@@ -16,6 +16,7 @@ from gecli.ir.text import parse
 from gecli.layout.platform import platform_of
 from gecli.passes.base import CompileSettings, Pass, PassContext
 from gecli.passes.registry import pipeline
+from gecli.variables.mem_resource import MemoryType
 from gecli.wire.var_session import encode_var_manager
 
 WINDOW = 'strides=[1,1,1,1], pads=[1,1,1,1], dilations=[1,1,1,1], data_format="NCHW"'
@@ -164,3 +165,34 @@ def test_a_placement_that_fails_leaves_the_session_as_it_was(step: str, monkeypa
     with pytest.raises(KeyboardInterrupt):
         session.compile(member)
     assert _state(session) == before
+
+
+# ------------------------------------------------------------------ weights beside the model, memory of others
+
+
+def test_file_constants_and_placeholders_have_addresses_in_the_om_and_in_the_session() -> None:
+    """variables.md 4.4, 4.7: two names of one place in one file share a block; a placeholder has a range only."""
+    file = '{location="w.bin", offset=%d}'
+    holder = '{origin_shape=[4], origin_format=2, storage_shape=[4], storage_format=2, expand_dim_rules="", dtype=0'
+    graph = parse(f"""
+        graph g() {{
+          %a = FileConstant() {file % 0} : f32[4] ND
+          %b = FileConstant() {file % 0} : f32[4] ND
+          %c = FileConstant() {file % 16} : f32[4] ND
+          %p = ConstPlaceHolder() {holder}, addr=4096, size=16, placement=1}} : f32[4] ND
+          %s = Add(%a, %b) : f32[4] ND
+          %t = Add(%c, %p) : f32[4] ND
+          %r = Add(%s, %t) : f32[4] ND
+          return %r
+        }}
+    """)
+    session = Session(platform_of("Ascend910B1"), CompileSettings())
+    member = session.add(graph)
+    compiled = session.compile(member)
+    places = {
+        node.name: place.output_offsets[0] for node, place in compiled.plan.placements.items() if node.output_descs
+    }
+    base = 1 << 37
+    assert {name: places[name] - base for name in "abcp"} == {"a": 0, "b": 0, "c": 1536, "p": 3072}
+    assert session.manager.memory_bytes(MemoryType.HBM) == 2 * 1536, "the placeholder brings its own memory"
+    assert next(block for block in session.manager.resource.blocks if block.name == "p").device_address == 4096

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 from gecli.ir.dtype import DataType
@@ -97,3 +98,18 @@ def test_memory_outside_hbm_has_an_address_but_no_place_in_the_map(tmp_path: Pat
         }
         assert {row["memory_type"] for row in shown["variables"]} == {"HBM", "RDMA_HBM", "HOST"}
         assert [(row["kind"], row["size"]) for row in shown["map"]] == [("variable", 64), ("padding", 1472)]
+
+
+def test_forms_that_share_a_block_are_no_overlap(tmp_path: Path, inspect: Inspect) -> None:
+    manager = VarManager()
+    wide, narrow = (TensorDesc(dtype, (256,)) for dtype in (DataType.FLOAT, DataType.FLOAT16))
+    manager.assign("w", replace(wide, size_bytes=1056))
+    manager.assign("w", replace(narrow, size_bytes=544))
+    (tmp_path / "s").write_bytes(encode_var_manager(manager))
+    shown = json.loads(inspect("s", "--vars", "--map", "--json").out)["map"]
+    assert [(row["kind"], row["offset"], row["size"]) for row in shown] == [
+        ("variable", 0, 1056),
+        ("padding", 1056, 1504),
+        ("shared", 0, 544),
+    ]
+    assert "=  w" in inspect("s", "--vars", "--map").out

@@ -218,12 +218,20 @@ def _extra_lines(rows: list[dict[str, Any]]) -> Iterator[str]:
 
 
 def address_map(rows: list[dict[str, Any]], base: int | None) -> list[dict[str, Any]]:
-    """Blocks and gaps in address order; a block is padded to 512 bytes and followed by a guard of 1024."""
-    placed = sorted((row for row in rows if row["offset"] is not None), key=lambda row: (row["offset"], row["name"]))
+    """Blocks and gaps in address order; a block is padded to 512 bytes and followed by a guard of 1024.
+
+    What begins where a larger one does shares its block: another form of a variable, or equal constants.
+    """
+    placed = [row for row in rows if row["offset"] is not None]
+    placed.sort(key=lambda row: (row["offset"], -row["size"], row["name"]))
     found: list[dict[str, Any]] = []
-    position = 0
+    position, block = 0, -1
     for row in placed:
         start, size, span = row["offset"], row["size"], row["span"]
+        if start == block:
+            found.append({"kind": "shared", "name": row["name"], "offset": start, "size": size})
+            continue
+        block = start
         if start > position:
             found.append({"kind": "gap", "name": None, "offset": position, "size": start - position})
         kind = "overlap" if start < position else "variable"
@@ -235,7 +243,7 @@ def address_map(rows: list[dict[str, Any]], base: int | None) -> list[dict[str, 
 
 
 def _map_cells(row: dict[str, Any]) -> tuple[str, ...]:
-    mark = {"gap": ".", "padding": "+", "variable": "#", "overlap": "!"}[row["kind"]]
+    mark = {"gap": ".", "padding": "+", "variable": "#", "shared": "=", "overlap": "!"}[row["kind"]]
     name = cell(row["name"]) if row["name"] is not None else row["kind"]
     aligned = "" if row["kind"] != "variable" or row["offset"] % 512 == 0 else " (not aligned to 512)"
     return (f"{row['address']:#x}", str(row["offset"]), str(row["size"]), mark, name + aligned)
