@@ -9,6 +9,8 @@ from typing import Any
 from gecli.artifacts.om_writer import OmImage, om_image
 from gecli.compiler.graph_compiler import CompiledGraph
 from gecli.ir.attributes import (
+    COPIED_VALUE,
+    COPY_FROM_VAR,
     DATA_INDEX,
     INPUT_IS_VAR,
     ORIGINAL_OP_NAMES,
@@ -36,7 +38,9 @@ TASK_VERSION = "gecli-sim-1"
 SO_NAME = "libgecli_sim.so"
 FRAMEWORK_NAMES = {"onnx": "Onnx", "json": "MindSpore", "tf": "TensorFlow"}
 # Attributes written beside those that the operator class declares (design: deterministic, lean files).
-WRITTEN_ATTRS = frozenset((VALUE, DATA_INDEX, PARENT_NODE_INDEX, ORIGINAL_OP_NAMES, INPUT_IS_VAR, OUTPUT_IS_VAR))
+WRITTEN_ATTRS = frozenset(
+    (VALUE, DATA_INDEX, PARENT_NODE_INDEX, ORIGINAL_OP_NAMES, INPUT_IS_VAR, OUTPUT_IS_VAR, COPY_FROM_VAR, COPIED_VALUE)
+)
 # Nodes without a task: their data are there before the first task runs, or they only collect.
 NO_TASK_TYPES = frozenset(
     ("Data", "RefData", "Const", "Constant", "FileConstant", "ConstPlaceHolder", "Variable", "VariableV2", "NetOutput")

@@ -34,6 +34,8 @@ class RawAttr:
 REF_VAR_SRC_VAR_NAME = "ref_var_src_var_name"  # marks a variable ref node, or an output stored into a variable
 ASSIGN_VAR_NAME = "_assign_var_name"
 INIT_VALUE = "_init_value"
+COPY_FROM_VAR = "_copy_from_var_node"  # an fp16 twin: the variable that it begins as a copy of
+COPIED_VALUE = "_copy_value"  # true: the copy was made before
 VALUE = "value"
 DATA_INDEX = "index"
 PARENT_NODE_INDEX = "_parent_node_index"

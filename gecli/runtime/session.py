@@ -13,7 +13,14 @@ from gecli.artifacts.om_file import OmFile, OmModel, read_om
 from gecli.artifacts.part_faults import part_faults
 from gecli.artifacts.partition_table import PartitionType
 from gecli.errors import CompileError, Diagnostic, InputError
-from gecli.ir.attributes import CONST_TYPES, INIT_VALUE, REF_VAR_SRC_VAR_NAME, VALUE
+from gecli.ir.attributes import (
+    CONST_TYPES,
+    COPIED_VALUE,
+    COPY_FROM_VAR,
+    INIT_VALUE,
+    REF_VAR_SRC_VAR_NAME,
+    VALUE,
+)
 from gecli.ir.op_desc import OpDesc, Port
 from gecli.ir.weight import FileSlice, Weight
 from gecli.layout.transfer_error import TransferError
@@ -213,6 +220,24 @@ class _Loader:
             init = desc.attrs.get(INIT_VALUE)
             form = self.store.register(node.name, desc, address, road, init, self.path)
             self.variables[node.name] = BoundVariable(node.name, form)
+        self._fill_twins()
+
+    def _fill_twins(self) -> None:
+        """Variables that say so begin with the value of another one, cast to their type (GE: CopyVarData)."""
+        for node in self.graph.nodes:
+            source = node.attrs.get(COPY_FROM_VAR) if node.name in self.variables and node.is_variable else None
+            if not source or not isinstance(source, str) or node.attrs.get(COPIED_VALUE, False):
+                continue
+            if source not in self.variables:
+                raise InputError(
+                    "G4010",
+                    f"variable {node.name!r} begins as a copy of {source!r}, which the model does not have",
+                    kind="RT_VAR_NOT_FOUND",
+                    file=self.path,
+                    node=node.name,
+                    do="compile the model again",
+                )
+            self.store.copy_value(source, node.name)
 
     def _road_of(self, name: str, desc: Any) -> TransRoad:
         if self.packet is None:

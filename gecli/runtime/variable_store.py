@@ -215,6 +215,18 @@ class VariableStore:
         form.view[...] = form.from_user(array)
         self._variables[name].initialised_by = by
 
+    def copy_value(self, source: str, name: str) -> None:
+        """Give `name` the value of `source`, cast to its type; nothing while that has none. Raises as `set_value`."""
+        if not self[source].is_initialised:
+            return
+        from gecli.layout.cast import cast
+
+        src, dst = self._current(source).user_desc, self._current(name).user_desc
+        value = self.value(source)
+        self.set_value(
+            name, value if src.dtype is dst.dtype else cast(value, src.dtype, dst.dtype), f"copy of {source}"
+        )
+
     def _current(self, name: str) -> Form:
         form = self[name].current
         assert form is not None

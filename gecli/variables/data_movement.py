@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from gecli.errors import InputError
+from gecli.ir.attributes import COPIED_VALUE, COPY_FROM_VAR
 from gecli.ir.op_desc import OpDesc
 from gecli.ir.packing import pack, unpack
 from gecli.ir.tensor_desc import TensorDesc
@@ -12,9 +13,6 @@ from gecli.variables import var_faults
 from gecli.variables.sizes import raw_bytes
 from gecli.variables.trans_road import TransRoad, TransStep
 from gecli.variables.var_memory import VariableMemory
-
-COPY_FROM = "_copy_from_var_node"
-COPIED = "_copy_value"
 
 
 def convert_changed_variables(
@@ -53,19 +51,21 @@ def copy_to_twins(nodes: Iterable[OpDesc], memory: VariableMemory, device_id: in
     filled = []
     for name, node in variables.items():
         # Each node has its own mark: GE keeps it from one node to the next.
-        source_name = node.attrs.get(COPY_FROM)
-        if not source_name or node.attrs.get(COPIED, False):
+        source_name = node.attrs.get(COPY_FROM_VAR)
+        if not source_name or node.attrs.get(COPIED_VALUE, False):
             continue
         source = variables.get(source_name)
         if source is None:
-            raise var_faults.not_found(source_name, f"{name!r} names it in {COPY_FROM}, the graph has no such variable")
+            raise var_faults.not_found(
+                source_name, f"{name!r} names it in {COPY_FROM_VAR}, the graph has no such variable"
+            )
         src, dst = source.output_descs[0], node.output_descs[0]
         # A road of one Cast; equal types copy the bytes, where GE copies nothing.
         road = TransRoad() if src.dtype is dst.dtype else TransRoad([TransStep("Cast", src, src.with_dtype(dst.dtype))])
         resource = memory.manager.resource
         data = _replayed(road, memory.read(resource.address_of(source_name, src), raw_bytes(src), device_id), src)
         memory.write(resource.address_of(name, dst), _filling(data, name, dst, memory), device_id)
-        node.attrs[COPIED] = True
+        node.attrs[COPIED_VALUE] = True
         filled.append(name)
     return filled
 

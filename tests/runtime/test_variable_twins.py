@@ -1,0 +1,79 @@
+"""Variables that begin as a copy of another one (variables.md 10.2)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gecli.compiler import compile_model
+from gecli.errors import GecliError, InputError
+from gecli.runtime.session import Session
+
+VALUES = [1.0, 2.5, -3.0, 0.1]
+
+
+def _variable(name: str, dtype: str, attrs: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "id": name,
+        "type": "Variable",
+        "attrs": attrs,
+        "outputs": [{"dtype": dtype, "shape": [4], "format": "ND"}],
+    }
+
+
+def _compiled(place: Path, dtype: str, twin: dict[str, Any], value: list[float] | None = None) -> Path:
+    """A variable w, and one that reads it in its own type."""
+    attrs = {} if value is None else {"_init_value": {"tensor": {"data": value}}}
+    reader = {"id": "y", "type": "Relu", "attrs": {}, "outputs": [{"dtype": dtype, "shape": [4], "format": "ND"}]}
+    source = {"id": "z", "type": "Relu", "attrs": {}, "outputs": [{"dtype": "DT_FLOAT", "shape": [4], "format": "ND"}]}
+    document = {
+        "gecli_graph": 1,
+        "directed": True,
+        "multigraph": True,
+        "graph": {"name": "twins", "outputs": ["y:0", "z:0"]},
+        "nodes": [_variable("w", "DT_FLOAT", attrs), _variable("twin", dtype, twin), reader, source],
+        "links": [
+            {"source": "twin", "target": "y", "src_out": 0, "dst_in": 0},
+            {"source": "w", "target": "z", "src_out": 0, "dst_in": 0},
+        ],
+    }
+    path = place / "twins.json"
+    path.write_text(json.dumps(document))
+    compile_model(path, place / "twins.om")
+    return place / "twins.om"
+
+
+@pytest.mark.parametrize("dtype", ["DT_FLOAT16", "DT_FLOAT", "DT_INT32"])
+def test_a_twin_begins_as_its_source(tmp_path: Path, dtype: str) -> None:
+    om = _compiled(tmp_path, dtype, {"_copy_from_var_node": "w", "_copy_value": False}, VALUES)
+    session = Session()
+    model = session.load(om)
+    found = session.store.value("twin")
+    np.testing.assert_array_equal(found, np.array(VALUES, np.float32).astype(found.dtype))
+    outputs, _ = model.run({})
+    np.testing.assert_array_equal(outputs["y:0"], np.maximum(found, 0))
+
+
+@pytest.mark.parametrize(
+    ("attrs", "value"),
+    [({"_copy_from_var_node": "w", "_copy_value": True}, VALUES), ({}, VALUES), ({"_copy_from_var_node": "w"}, None)],
+    ids=["copied before", "no twin", "no value to copy"],
+)
+def test_a_variable_that_is_not_filled_has_no_value(
+    tmp_path: Path, attrs: dict[str, Any], value: list[float] | None
+) -> None:
+    model = Session().load(_compiled(tmp_path, "DT_FLOAT16", attrs, value))
+    with pytest.raises(GecliError) as error:
+        model.run({})
+    assert error.value.kind == "RT_VAR_UNINITIALISED"
+
+
+def test_the_source_of_a_twin_must_be_in_the_model(tmp_path: Path) -> None:
+    om = _compiled(tmp_path, "DT_FLOAT16", {"_copy_from_var_node": "gone"}, VALUES)
+    with pytest.raises(InputError, match="'gone'") as error:
+        Session().load(om)
+    assert error.value.kind == "RT_VAR_NOT_FOUND"
