@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import field
 from typing import Any
 
@@ -23,6 +23,7 @@ from gecli.wire.tensor_desc import Message, desc_of, fill_desc
 
 MAX_NESTING = 64  # functions, descriptors and tensors inside attributes
 MEMO_BYTES = 96  # larger attributes are rarely equal
+MEMO_ENTRIES = 1 << 14  # of each memo; models whose nodes are all different must not be held twice
 MAX_PROBLEMS = 1000  # of one model; a damaged one may have a problem at every node
 _MEMO_COST, _DESC_COST, _ELEMENT_COST = 250, 400, 32  # bytes of memory, roughly
 MERGED_OFFSET = "merged_offset"  # HiAI: place of a constant in WEIGHTS_DATA
@@ -187,6 +188,7 @@ class AttrReader:
     _values: dict[bytes, Any] = field(default_factory=dict)
     _named: dict[tuple[str, bytes], tuple[str, Any]] = field(default_factory=dict)
     _descs: dict[bytes, TensorDesc] = field(default_factory=dict)
+    _sides: dict[tuple[bytes, ...], tuple[TensorDesc, ...]] = field(default_factory=dict)
 
     def problem(self, kind: str, message: str, severity: str = "error", **fields: Any) -> None:
         """Note what is wrong at the node or attribute at hand, at `where` and `offset`.
@@ -209,6 +211,8 @@ class AttrReader:
             return self._values[data]
         except KeyError:
             self.budget.spend(_MEMO_COST)
+            if len(self._values) >= MEMO_ENTRIES:
+                self._values.clear()
             value = self._values[data] = self.decode(ge_ir.AttrDef.FromString(data))
             return value
 
@@ -232,6 +236,8 @@ class AttrReader:
             found = self.restored(key, self.value(data))
             if len(data) <= MEMO_BYTES:
                 self.budget.spend(_MEMO_COST)
+                if len(self._named) >= MEMO_ENTRIES:
+                    self._named.clear()
                 self._named[memo] = found
         return found
 
@@ -259,7 +265,20 @@ class AttrReader:
             self.budget.spend(_DESC_COST)
             message = ge_ir.TensorDescriptor.FromString(data)
             found = desc_of(message, self._restored_attr if self.names else self._plain_attr)
+            if len(self._descs) >= MEMO_ENTRIES:
+                self._descs.clear()
             self._descs[data] = found
+        return found
+
+    def descs(self, coded: Iterable[bytes]) -> tuple[TensorDesc, ...]:
+        """The descriptors of one side of a node; nodes whose descriptors are equal byte for byte share the tuple."""
+        memo = tuple(coded)
+        found = self._sides.get(memo)
+        if found is None:
+            found = tuple(map(self.desc, memo))
+            if len(self._sides) >= MEMO_ENTRIES:
+                self._sides.clear()
+            self._sides[memo] = found
         return found
 
     def _plain_attr(self, key: str, message: Message) -> tuple[str, Any]:

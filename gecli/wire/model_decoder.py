@@ -9,12 +9,12 @@ from typing import Any
 from gecli.ir.attributes import DATA_TYPES, RawAttr
 from gecli.ir.dtype import DataType
 from gecli.ir.format import Format
-from gecli.ir.op_desc import OpDesc, Port, Use
+from gecli.ir.op_desc import Port
 from gecli.ir.placement import Placement
 from gecli.ir.tensor_desc import TensorDesc
 from gecli.pb import ge_ir_pb2 as ge_ir
 from gecli.wire.attribute_names import MAX_ROUNDS, AttrNames
-from gecli.wire.attributes import AttrReader, WeightArea
+from gecli.wire.attributes import MEMO_ENTRIES, AttrReader, WeightArea
 from gecli.wire.byte_source import ByteSource, MemorySource
 from gecli.wire.collector import collector_paused
 from gecli.wire.decode_errors import DECODE_ERRORS, reason
@@ -23,6 +23,7 @@ from gecli.wire.memory_budget import MemoryBudget
 from gecli.wire.message_reader import ATTRS, MessageReader, located
 from gecli.wire.model_record import GraphRecord, ModelRecord
 from gecli.wire.om_faults import om_error
+from gecli.wire.record_node import RecordNode
 from gecli.wire.tensor_desc import ATTR_GROUPS, Message
 from gecli.wire.walker import LENGTH_DELIMITED, WireError
 
@@ -86,6 +87,7 @@ class _Decoder:
         self.root_names = root_names
         self.reader = AttrReader(path, file_size, weights, MemoryBudget(source.size))
         self.words: dict[str, str] = {}  # types and names that many operators share
+        self.offsets: dict[tuple[int, ...], tuple[int, ...]] = {}
 
     def model(self) -> ModelRecord:
         reader = self.reader
@@ -153,8 +155,8 @@ class _Decoder:
         reader = self.reader
         record = GraphRecord("", [])
         plain: list[bytes] = []
-        by_name: dict[str, OpDesc] = {}
-        waiting: list[tuple[OpDesc, list[str], int]] = []
+        by_name: dict[str, Port] = {}  # the first output of each node, shared by its readers
+        waiting: list[tuple[RecordNode, list[str], int]] = []
         for span in self.messages.spans(begin, end):
             if span.number == OPS and span.kind == LENGTH_DELIMITED:
                 self.operator(span, record, by_name, waiting)
@@ -178,8 +180,8 @@ class _Decoder:
         self,
         span: Span,
         record: GraphRecord,
-        by_name: dict[str, OpDesc],
-        waiting: list[tuple[OpDesc, list[str], int]],
+        by_name: dict[str, Port],
+        waiting: list[tuple[RecordNode, list[str], int]],
     ) -> None:
         """Add one node; it is linked at once when its producers stand before it, as they do in sorted graphs."""
         reader = self.reader
@@ -187,12 +189,12 @@ class _Decoder:
         try:
             op, large = self.messages.operator(span, reader)
             reader.budget.spend(_cost(op))
-            node = self.node(op, large)
+            node = self.node(record, op, large)
         except DECODE_ERRORS as error:
             raise WireError(f"operator {len(record.nodes)} of {reader.where}: {reason(error)}", span.begin) from error
         record.nodes.append(node)
-        record.placements[node] = _placement(op)
-        if by_name.setdefault(node.name, node) is not node:
+        record.placements[node] = self.placement(op)
+        if by_name.setdefault(node.name, Port(node, 0)).node is not node:
             self.warn(node, f"two nodes of {reader.where} are named {node.name!r}; the first is used")
         texts = op.input
         if not waiting:
@@ -204,7 +206,7 @@ class _Decoder:
                 return
         waiting.append((node, list(texts), reader.offset))
 
-    def node(self, op: Message, large: dict[str, Any]) -> OpDesc:
+    def node(self, record: GraphRecord, op: Message, large: dict[str, Any]) -> RecordNode:
         reader = self.reader
         attrs = reader.node_attrs(op.attr)
         if large:
@@ -214,59 +216,81 @@ class _Decoder:
             attrs[ATTR_GROUPS] = RawAttr("attr_groups", op.attr_groups)
         inputs = _port_names(attrs, "input")
         outputs = _port_names(attrs, "output")
-        input_descs: list[TensorDesc | None] = [*map(reader.desc, op.input_desc)]
-        output_descs = [*map(reader.desc, op.output_desc)]
+        if inputs or outputs:
+            attrs = dict(attrs)  # without the room that the deleted ones had
+        input_descs: tuple[TensorDesc | None, ...] = reader.descs(op.input_desc)
+        output_descs = reader.descs(op.output_desc)
         texts = op.input
         if op.type in DATA_TYPES and list(texts) in ([""], []) and _repeats(input_descs, output_descs):
-            input_descs = []
+            input_descs = ()
         else:
             slots = sum(1 for text in texts if not text.endswith(":-1"))
-            input_descs += [None] * (slots - len(input_descs))
+            if slots > len(input_descs):
+                input_descs += (None,) * (slots - len(input_descs))
         type_name = op.type
-        return OpDesc(
+        return RecordNode(
+            record,
             op.name,
             self.words.setdefault(type_name, type_name),
-            attrs=attrs,
-            input_descs=input_descs,
-            output_descs=output_descs,
-            input_names=inputs,
-            output_names=outputs,
-            subgraphs=list(op.subgraph_name),
+            attrs,
+            input_descs,
+            output_descs,
+            inputs,
+            outputs,
+            tuple(op.subgraph_name),
         )
 
-    def link(self, node: OpDesc, texts: Any, by_name: dict[str, OpDesc]) -> None:
+    def placement(self, op: Message) -> Placement:
+        """Neighbours often lie at the same few places: their offsets are shared."""
+        offsets = self.offsets
+        if len(offsets) >= MEMO_ENTRIES:
+            offsets.clear()
+        inputs, outputs = tuple(op.input_i), tuple(op.output_i)
+        return Placement(
+            op.id,
+            op.stream_id,
+            offsets.setdefault(inputs, inputs),
+            offsets.setdefault(outputs, outputs),
+            tuple(op.workspace),
+            tuple(op.workspace_bytes),
+        )
+
+    def link(self, node: RecordNode, texts: Any, by_name: dict[str, Port]) -> None:
         """Connect the inputs of a node and mark optional inputs that are absent."""
         slot = 0
-        inputs = node.inputs
+        inputs: list[Port | None] = [None] * len(node.input_descs)
         for text in texts:
             name, _, number = text.rpartition(":")
-            producer = by_name.get(name) if text else None  # no text is no input, also where a node has no name
+            first = by_name.get(name) if text else None  # no text is no input, also where a node has no name
             if number == "-1":
-                self.link_control(node, producer, name)
+                self.link_control(node, first, name)
                 continue
-            if producer is not None:
+            if first is not None:
+                producer = first.node
                 index = 0 if number == "0" else self.output_index(node, text, number)
                 if index < len(producer.output_descs):
-                    inputs[slot] = Port(producer, index)
-                    producer.users[index][Use(node, slot)] = None
+                    inputs[slot] = Port(producer, index) if index else first
                 else:
                     has = f"which has {len(producer.output_descs)} outputs"
                     self.fail(node, f"input {slot} of {node.name!r} is output {number} of {name!r}, {has}")
             elif text:
                 self.fail(node, f"input {slot} of {node.name!r} is {text!r}, but no node of that name exists")
             slot += 1
-        for k, desc in enumerate(node.input_descs):
-            if inputs[k] is None and desc is not None and _is_absent(desc):
-                node.input_descs[k] = None
+        node.inputs = tuple(inputs)  # type: ignore[assignment]  # as RecordNode says
+        if None in inputs:
+            descs = node.input_descs
+            absent = [port is None and desc is not None and _is_absent(desc) for port, desc in zip(inputs, descs)]
+            if any(absent):
+                left = tuple([None if gone else desc for gone, desc in zip(absent, descs)])
+                node.input_descs = left  # type: ignore[assignment]  # as RecordNode says
 
-    def link_control(self, node: OpDesc, before: OpDesc | None, name: str) -> None:
+    def link_control(self, node: RecordNode, before: Port | None, name: str) -> None:
         if before is None:
             self.fail(node, f"{node.name!r} is ordered behind {name!r} (output -1), which does not exist")
             return
-        node.control_in[before] = None
-        before.control_out[node] = None
+        node.order_behind(before.node)
 
-    def output_index(self, node: OpDesc, text: str, number: str) -> int:
+    def output_index(self, node: RecordNode, text: str, number: str) -> int:
         if number.isdecimal() and number.isascii() and len(number) <= 10:
             return int(number)
         if number.startswith("-") or len(number) > 10:
@@ -301,10 +325,10 @@ class _Decoder:
             message = f"{len(cycle) - 1} subgraphs contain each other: {' -> '.join(cycle)}"
             self.reader.problem("bad-graph", message)
 
-    def fail(self, node: OpDesc, message: str) -> None:
+    def fail(self, node: RecordNode, message: str) -> None:
         self.reader.problem("bad-graph", message, node=node.name)
 
-    def warn(self, node: OpDesc, message: str) -> None:
+    def warn(self, node: RecordNode, message: str) -> None:
         self.reader.problem("bad-graph", message, "warning", node=node.name)
 
 
@@ -322,12 +346,6 @@ def _cost(op: Message) -> int:
     return cost + _NUMBER_COST * (len(op.input_i) + len(op.output_i) + 2 * len(op.workspace))
 
 
-def _placement(op: Message) -> Placement:
-    return Placement(
-        op.id, op.stream_id, tuple(op.input_i), tuple(op.output_i), tuple(op.workspace), tuple(op.workspace_bytes)
-    )
-
-
 def _port_names(attrs: dict[str, Any], side: str) -> tuple[str, ...] | None:
     """Port names by index, when the two parallel lists are in order; otherwise they stay attributes."""
     key, value = f"_{side}_name_key", f"_{side}_name_value"
@@ -340,7 +358,7 @@ def _port_names(attrs: dict[str, Any], side: str) -> tuple[str, ...] | None:
     return names
 
 
-def _repeats(input_descs: list[TensorDesc | None], output_descs: list[TensorDesc]) -> bool:
+def _repeats(input_descs: tuple[TensorDesc | None, ...], output_descs: tuple[TensorDesc, ...]) -> bool:
     """True when a Data node's input descriptor says nothing that its output descriptor does not."""
     if not input_descs or not output_descs:
         return not input_descs

@@ -10,6 +10,7 @@ from gecli.ir.op_desc import OpDesc
 from gecli.ir.placement import Placement
 from gecli.records import dataclass
 from gecli.wire.om_faults import in_order
+from gecli.wire.record_node import Readers
 
 if TYPE_CHECKING:
     from gecli.ir.graph import Graph
@@ -28,6 +29,14 @@ class GraphRecord:
     placements: dict[OpDesc, Placement] = field(default_factory=dict)
     inputs: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
+    _readers: Readers | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def readers(self) -> Readers:
+        """Who reads the outputs of nodes that a file was read into."""
+        if self._readers is None:
+            self._readers = Readers(self.nodes)
+        return self._readers
 
     @staticmethod
     def of(graph: Graph, placements: dict[OpDesc, Placement], name: str | None = None) -> GraphRecord:

@@ -157,7 +157,7 @@ def seen(model: ModelRecord, own_attrs: set[str]) -> list[Any]:
     for graph in model.graphs:
         rows.append((graph.name, graph.inputs, {key: value_seen(graph.attrs[key]) for key in sorted(graph.attrs)}))
         for node in graph.nodes:
-            rows.append((node.name, node.type, node.subgraphs, graph.placements[node]))
+            rows.append((node.name, node.type, list(node.subgraphs), graph.placements[node]))
             rows.append({key: value_seen(node.attrs[key]) for key in sorted(node.attrs)})
             rows.append([port and str(port) for port in node.inputs])
             rows.append([each.name for each in node.control_in])

@@ -69,10 +69,10 @@ def shown(model: ModelRecord) -> list[Any]:
         rows.append((graph.name, graph.attrs, graph.inputs, graph.outputs))
         for node in graph.nodes:
             attrs = {key: value.sha256() if isinstance(value, Weight) else value for key, value in node.attrs.items()}
-            rows.append((node.name, node.type, attrs, node.input_names, node.output_names, node.subgraphs))
+            rows.append((node.name, node.type, attrs, node.input_names, node.output_names, list(node.subgraphs)))
             rows.append([port and str(port) for port in node.inputs])
             rows.append(([str(before) for before in node.control_in], [str(after) for after in node.control_out]))
-            rows.append((node.input_descs, node.output_descs, graph.placements.get(node)))
+            rows.append(([*node.input_descs], [*node.output_descs], graph.placements.get(node)))
             rows.append([[str(use.node) + str(use.slot) for use in users] for users in node.users])
     return rows
 
