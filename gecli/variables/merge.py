@@ -68,6 +68,7 @@ def _merge_tables(mine: VarResource, theirs: VarResource) -> None:
             )
         mine.set_changed_graph_id(name, graph_id)
     _merge_ids(mine.allocated_graph_ids, theirs.allocated_graph_ids)
+    mine.set_assigned(theirs.assigned_names)
     for graph_id, infos in theirs.broadcasts.items():
         for info in infos:
             mine.save_broadcast(graph_id, info)

@@ -96,7 +96,7 @@ class VarResource:
         self.constants = ConstantIndex()
         self.batch_names: dict[str, str] = {}
         self.graph_names: dict[int, str] = {}  # for messages only
-        self.assigned_names: frozenset[str] = frozenset()  # given a value by a compiled graph; no file keeps it
+        self.assigned_names: frozenset[str] = frozenset()  # given a value by a compiled graph
         self._changed_names: dict[int, frozenset[str]] = {}
 
     def copy(self) -> VarResource:

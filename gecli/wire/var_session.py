@@ -29,6 +29,7 @@ from gecli.wire.var_manager import (
     var_map_of,
 )
 
+ASSIGNED = "_gecli_assigned"  # on a current descriptor: some graph gives the variable a value; GE has no field for it
 IN_DEVICE_MEMORY = (MemoryType.HBM, MemoryType.RDMA_HBM)
 
 
@@ -138,7 +139,14 @@ def _fill_resource(message: Message, resource: VarResource, seed_keys: bool) -> 
         target.memory_type = int(entry.memory_type)
         if entry.memory_type in IN_DEVICE_MEMORY:
             message.var_offset_map[entry.address] = int(entry.memory_type)
-    fill_var_map(message.cur_var_tensor_desc_map, resource.current_descs)
+    assigned = resource.assigned_names
+    fill_var_map(
+        message.cur_var_tensor_desc_map,
+        {
+            name: desc.with_attr(ASSIGNED, True) if name in assigned else desc
+            for name, desc in resource.current_descs.items()
+        },
+    )
     fill_roads(message.var_to_trans_road, resource.roads)
     message.var_names_to_changed_graph_id.update(resource.changed_graph_ids)
     message.var_names_to_allocated_graph_id.update(resource.allocated_graph_ids)
@@ -180,7 +188,9 @@ def _read_memory(message: Message, manager: VarManager) -> None:
 
 def _read_resource(message: Message, manager: VarManager, reader: AttrReader) -> None:
     resource = manager.resource
-    resource.current_descs = var_map_of(message.cur_var_tensor_desc_map, reader)
+    descs = var_map_of(message.cur_var_tensor_desc_map, reader)
+    resource.set_assigned(name for name, desc in descs.items() if desc.attrs.get(ASSIGNED))
+    resource.current_descs = {name: desc.without_attr(ASSIGNED) for name, desc in descs.items()}
     resource.roads = roads_of(message.var_to_trans_road, reader)
     _read_addresses(message, resource, reader)
     _read_blocks(message, manager, reader)

@@ -194,3 +194,15 @@ def test_limits_of_the_command_replace_those_of_the_session_file(gecli, tmp_path
     assert read_om(tmp_path / "e.om").model().attrs["variable_size"] == 1 << 20
     assert gecli(*words).returncode == 0
     assert read_om(tmp_path / "e.om").model().attrs["variable_size"] == 1 << 20, "the file keeps the limit"
+
+
+@pytest.mark.parametrize("written", [False, True])
+def test_a_later_command_knows_which_variables_got_a_value(gecli, tmp_path: Path, written: bool) -> None:
+    from tests.options.workshop import write_models
+
+    write_models(tmp_path)
+    first = "lossy.json" if written else "bare.json"  # both have a variable v; the first gives it a value
+    assert gecli("compile", first, "-o", "f.om", "--no-variable-acc", "--session-out", "s").returncode == 0
+    done = gecli("compile", "asked.json", "-o", "a.om", "--session-in", "s", "--json")
+    messages = [warning["message"] for warning in json.loads(done.stdout)["models"][0]["warnings"]]
+    assert any("no graph of the session gives it a value" in message for message in messages) != written

@@ -318,3 +318,11 @@ def test_groups_of_attributes_are_carried_through() -> None:
     message.var_resource.cur_var_tensor_desc_map["m"].attr_groups = b"\x0a\x00"
     data = message.SerializeToString(deterministic=True)
     assert encode_var_manager(decode_var_manager(data)) == data
+
+
+def test_what_gives_variables_a_value_is_not_forgotten() -> None:
+    session = manager()
+    session.resource.set_assigned(["w"])
+    again = decode_var_manager(encode_var_manager(session))
+    assert again.resource.is_assigned("w") and not again.resource.is_assigned("m")
+    assert again.current_desc("w") == session.current_desc("w")
