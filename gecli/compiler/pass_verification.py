@@ -94,7 +94,7 @@ class ResultCheck:
             found = _evaluated(self._evaluator, graph, self._feeds, self._initial)
         except NotEvaluable as error:
             raise _changed(step, graph, "it can no longer be evaluated", str(error), None) from error
-        problem = _difference(before, found, graph, ctx, 0.0)
+        problem = _difference(before, found, graph, ctx, _precision_of_roads(before, found, ctx))
         if problem is not None and self._differs_really(step, graph, ctx, before, found):
             raise _changed(step, graph, *problem)
         self._before, self._copy = found, None
@@ -243,6 +243,19 @@ def _without_padding(name: str, value: Array, ctx: PassContext) -> Array:
     if road is None or back is None or any(step.src.dtype.is_float > step.dst.dtype.is_float for step in road):
         return value
     return road.replay(back.replay(value))
+
+
+def _precision_of_roads(before: Results, found: Results, ctx: PassContext) -> float:
+    """What a variable in another float type may differ by: a cast at its readers or at its writers has gone."""
+    allowed = [0.0]
+    for name, form in before.forms.items():
+        road = ctx.variables.trans_road(name)
+        if road and name in found.forms and not form.same_storage(found.forms[name]):
+            casts = [
+                step for step in road if step.type == "Cast" and step.src.dtype.is_float and step.dst.dtype.is_float
+            ]
+            allowed += [TOLERANCES.get(each, 1e-1) for step in casts for each in (step.src.dtype, step.dst.dtype)]
+    return max(allowed)
 
 
 def _tolerance(graph: Graph) -> float:

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections import Counter
 
-from gecli.ir.attributes import DATA_TYPES
+from gecli.ir.attributes import ASSIGN_VAR_NAME, DATA_TYPES, REF_VAR_SRC_VAR_NAME
 from gecli.ir.graph import Graph
 from gecli.ir.op_desc import OpDesc
 from gecli.ops.registry import operator_of
 from gecli.passes.base import Pass, PassContext, Stage
+
+_MARKS = (REF_VAR_SRC_VAR_NAME, ASSIGN_VAR_NAME)  # of an output that becomes a variable's content
 
 
 class Prune(Pass):
     """Dead code elimination.
 
     Live is what reaches NetOutput, and every node that writes a variable: GE drops writers without a path to the
-    output, and with them the update. Such a writer is ordered before NetOutput by a control edge. Inputs stay.
+    output, and with them the update. Such a writer is ordered before NetOutput by a control edge. Inputs stay, and so
+    does a variable that is only written.
     """
 
     name = "PrunePass"
@@ -48,6 +51,8 @@ def _is_loose_writer(node: OpDesc) -> bool:
         return False
     if node.is_variable:
         return node.ref_variable is not None
+    if any(mark in desc.attrs for desc in node.output_descs if desc.attrs for mark in _MARKS):
+        return True
     op = operator_of(node)
     return op is not None and bool(op.type.writes)
 
@@ -65,7 +70,7 @@ def _prune(graph: Graph) -> int:
             if port is not None and port[0] not in live:
                 live.add(port[0])
                 stack.append(port[0])
-        for before in node.control_in:
+        for before in (*node.control_in, *_stored_into(graph, node)):
             if before not in live:
                 live.add(before)
                 stack.append(before)
@@ -73,6 +78,15 @@ def _prune(graph: Graph) -> int:
     for node in reversed(dead):
         graph.remove(node)
     return len(dead)
+
+
+def _stored_into(graph: Graph, node: OpDesc) -> list[OpDesc]:
+    """The variables that a node gives their content: they are needed although nothing here may read them."""
+    names = [desc.attrs[mark] for desc in node.output_descs if desc.attrs for mark in _MARKS if mark in desc.attrs]
+    if node.ref_variable is not None:
+        names.append(node.ref_variable)
+    found = (graph.get(name) for name in names)
+    return [each for each in found if each is not None and each.is_variable]
 
 
 def _all_have_readers(graph: Graph, output: OpDesc) -> bool:

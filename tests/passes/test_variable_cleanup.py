@@ -14,6 +14,7 @@ from gecli.passes.apply_add_output import ApplyAddOutput
 from gecli.passes.assign_remove import AssignRemove
 from gecli.passes.base import Pass, PassContext
 from gecli.passes.facts import Fact, check
+from gecli.passes.prune import Prune
 from gecli.passes.ref_identity_delete import RefIdentityDelete
 from gecli.passes.variable_prepare import VariablePrepare
 from gecli.passes.variable_ref_delete import VariableRefDelete
@@ -255,3 +256,69 @@ def test_graphs_without_variables_are_left_alone(ctx: PassContext, step: Pass) -
     before = text(graph)
     assert not +step.run(graph, ctx)
     assert text(graph) == before
+
+
+@pytest.mark.parametrize("source", ["Const() {value=2.0}", "Variable()", "AssignAdd(%u, %x)"])
+def test_what_has_a_place_of_its_own_is_copied_into_the_variable(ctx: PassContext, source: str) -> None:
+    graph = parse(f"""
+        graph g(%x : f32[] ND) {{
+          %u = Variable() : f32[] ND
+          %w = Variable() : f32[] ND
+          %y = Abs(%w) : f32[] ND
+          %v = {source} : f32[] ND
+          %r = Variable(%v) {{ref_var_src_var_name="w"}} : f32[] ND
+          return %y, %u after %r
+        }}
+    """)
+    assert VariableRefDelete().run(graph, ctx)["copies_added"] == 1
+    assert not verify(graph)
+    copy = graph.node("TensorMove_v_0_TO_w")
+    assert str(copy.inputs[0]) == "v:0" and copy.output_descs[0].attrs["ref_var_src_var_name"] == "w"
+    assert graph.node("Node_Output") in copy.control_out
+    assert "ref_var_src_var_name" not in graph.node("v").output_descs[0].attrs
+
+
+def test_a_value_that_is_stored_twice_is_copied_for_the_second_variable(ctx: PassContext) -> None:
+    graph = parse("""
+        graph g(%x : f32[] ND) {
+          %u = Variable() : f32[] ND
+          %w = Variable() : f32[] ND
+          %v = Neg(%x) : f32[] ND
+          %r = Variable(%v) {ref_var_src_var_name="u"} : f32[] ND
+          %s = Variable(%v) {ref_var_src_var_name="w"} : f32[] ND
+          return %u, %w after %r, %s
+        }
+    """)
+    assert VariableRefDelete().run(graph, ctx) == {"refs_removed": 2, "copies_added": 1}
+    assert graph.node("v").output_descs[0].attrs["ref_var_src_var_name"] == "u"
+    assert graph.node("TensorMove_v_0_TO_w").output_descs[0].attrs["ref_var_src_var_name"] == "w"
+
+
+def test_a_write_that_waits_for_a_reader_still_does(ctx: PassContext) -> None:
+    graph = parse("""
+        graph g(%x : f32[] ND) {
+          %w = Variable() : f32[] ND
+          %v = Neg(%x) : f32[] ND
+          %y = Abs(%w) : f32[] ND
+          %r = Variable(%v) {ref_var_src_var_name="w"} : f32[] ND after %y
+          return %y after %r
+        }
+    """)
+    VariableRefDelete().run(graph, ctx)
+    copy = graph.node("TensorMove_v_0_TO_w")
+    assert graph.node("y") in copy.control_in
+
+
+def test_a_variable_that_is_only_written_is_not_pruned(ctx: PassContext) -> None:
+    graph = parse("""
+        graph g(%x : f32[] ND) {
+          %w = Variable() : f32[] ND
+          %v = Neg(%x) : f32[] ND
+          %r = Variable(%v) {ref_var_src_var_name="w"} : f32[] ND
+          return %x after %r
+        }
+    """)
+    for step in (Prune(), VariableRefDelete(), Prune()):
+        step.run(graph, ctx)
+    assert "w" in graph and graph.node("v").output_descs[0].attrs["ref_var_src_var_name"] == "w"
+    assert graph.node("Node_Output") in graph.node("v").control_out

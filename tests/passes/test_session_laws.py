@@ -1,0 +1,213 @@
+"""Laws of whole sessions (variables.md 15.4) on random graphs that share, convert and write variables."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from gecli.compiler.graph_evaluation import GraphEvaluator
+from gecli.compiler.pass_verification import ResultCheck
+from gecli.compiler.session import Session
+from gecli.engine.trans_ops import TRANS_OPS
+from gecli.ir.graph import Graph
+from gecli.ir.text import text
+from gecli.passes.base import Pass, PassContext
+from gecli.passes.cancel_inverse_trans import CancelInverseTrans
+from gecli.passes.pipeline import StructureCheck
+from gecli.passes.recover_trans_roads import RecoverTransRoads
+from gecli.passes.variable_prepare import VariablePrepare
+from gecli.variables.sizes import SPAN_ALIGN_BYTES, span_bytes
+from gecli.wire.var_session import decode_var_manager, encode_var_manager
+from tests.passes.random_sessions import Plan, built, session_of, session_plans
+
+Array = NDArray[np.generic]
+Law = Callable[[Plan], None]
+SLOW = (HealthCheck.too_slow, HealthCheck.data_too_large)
+
+
+def reference(plan: Plan) -> tuple[list[list[Array]], dict[str, Array]]:
+    """What the graphs give as they were built, run in the order of the plan."""
+    graphs, state, found = built(plan), {}, []
+    for number in plan.order:
+        outputs, state = run(graphs[number], state)
+        found.append(outputs)
+    return found, state
+
+
+def run(graph: Graph, state: Mapping[str, Array]) -> tuple[list[Array], dict[str, Array]]:
+    outputs, after = GraphEvaluator().run(graph, {}, state)
+    return outputs, {**state, **after}
+
+
+def compiled(plan: Plan, **options: object) -> Session:
+    session = session_of(built(plan), **options)
+    session.instruments = (StructureCheck(), check := ResultCheck())
+    session.compile_all()
+    assert not check.notes
+    return session
+
+
+# ---------------------------------------------------------------------- the laws
+
+
+def runs_give_what_the_source_gives(plan: Plan) -> None:
+    """With and without acceleration: bit-equal outputs and variables over several runs with write-back."""
+    expected, before = reference(plan)
+    for accelerated in (True, False):
+        session = compiled(plan, variable_acc=accelerated)
+        state: dict[str, Array] = {}
+        for number, wanted in zip(plan.order, expected, strict=True):
+            result = session.members[number].compiled
+            assert result is not None
+            outputs, state = run(result.graph, state)
+            for a, b in zip(wanted, outputs, strict=True):
+                assert a.dtype == b.dtype
+                np.testing.assert_array_equal(a, b)
+        for name, value in before.items():
+            if name in state:  # a variable that nobody reads or writes has gone
+                np.testing.assert_array_equal(value, in_user_form(session, name, state[name]))
+
+
+def in_user_form(session: Session, name: str, value: Array) -> Array:
+    road = session.manager.trans_road(name)
+    back = road.inverse() if road else None
+    assert not road or back is not None
+    return value if back is None else back.replay(value)
+
+
+def blocks_never_overlap(plan: Plan) -> None:
+    session = compiled(plan)
+    end, total = 0, 0
+    base = session.manager.logic_base
+    for block in session.manager.resource.blocks:
+        offset = block.address - base
+        assert offset % SPAN_ALIGN_BYTES == 0 and offset >= end
+        end, total = offset + block.span_bytes, total + block.span_bytes
+        assert block.address + block.capacity_bytes + 1024 <= base + end
+    assert session.manager.hbm.used_bytes == total
+    for row in session.manager.resource.addresses.values():
+        block = session.manager.resource.blocks.get(row.address)
+        assert block is not None and span_bytes(row.desc.size_bytes) <= block.span_bytes
+
+
+def no_later_graph_moves_a_variable(plan: Plan) -> None:
+    session = session_of(built(plan))
+    known: dict[object, int] = {}
+    for member in session.members:
+        session.compile(member)
+        now = {key: row.address for key, row in session.manager.resource.addresses.items()}
+        assert known.items() <= now.items()
+        known = now
+
+
+def the_queue_ends_with_no_graph_stale(plan: Plan) -> None:
+    session = compiled(plan)
+    assert session.rebuild.stale_graphs == ()
+    for name in plan.variables:
+        assert session.rebuild.changes(name) <= 1
+    changed = [name for name in plan.variables if session.rebuild.changes(name)]
+    again = sum(len(session.rebuild.users(name)) - 1 for name in changed)
+    assert sum(member.compile_count for member in session.members) <= len(session.members) + again
+    for member in session.members:
+        assert member.compiled is not None
+        for node in member.compiled.variables:
+            current = session.manager.current_desc(node.name)
+            assert current is not None and current.same_storage(node.output_descs[0])
+
+
+def two_compiles_are_equal(plan: Plan) -> None:
+    first, second = compiled(plan), compiled(plan)
+    for one, other in zip(first.members, second.members, strict=True):
+        assert one.compiled is not None and other.compiled is not None
+        assert text(one.compiled.graph) == text(other.compiled.graph)
+        assert one.compiled.records == other.compiled.records
+    assert encode_var_manager(first.manager) == encode_var_manager(second.manager)
+
+
+def a_saved_session_is_the_session(plan: Plan) -> None:
+    data = encode_var_manager(compiled(plan).manager)
+    assert encode_var_manager(decode_var_manager(data, path="s", device_id=0)) == data
+
+
+def a_failure_leaves_the_session_as_it_was(plan: Plan) -> None:
+    session = session_of(built(plan))
+    steps = 1 + sum(plan.order) * 7 % 20
+    session.instruments = (failing := _Failing(steps),)
+    for member in session.members:
+        before, changes = encode_var_manager(session.manager), session.rebuild.snapshot()
+        failing.left = steps
+        with pytest.raises(RuntimeError, match="injected"):
+            session.compile(member)
+        assert encode_var_manager(session.manager) == before
+        assert session.rebuild.stale_graphs == changes.stale_graphs
+        assert all(session.rebuild.changes(name) == changes.changes(name) for name in plan.variables)
+        failing.left = 1 << 30
+        session.compile(member)
+
+
+class _Failing:
+    """An instrument that raises after so many passes."""
+
+    def __init__(self, steps: int) -> None:
+        self.left = steps
+
+    def before(self, step: Pass, graph: Graph, ctx: PassContext) -> None: ...
+
+    def after(self, step: Pass, graph: Graph, ctx: PassContext, counts: Counter[str], elapsed_ns: int) -> None:
+        self.left -= 1
+        if not self.left:
+            raise RuntimeError("injected")
+
+
+def recovered_roads_cancel_with_equal_chains(plan: Plan) -> None:
+    """A graph that has the conversions of the road itself keeps none next to the variable."""
+    session = compiled(plan)
+    for name, declared in plan.variables.items():
+        road = session.manager.trans_road(name)
+        if not road or not declared.same_storage(road.source):
+            continue
+        steps = tuple(step for step in road if step.type != "ReFormat")
+        graph = built(Plan({name: declared}, ({name: _reader(steps)},), (0,)))[0]
+        ctx = PassContext(session.platform, session.manager, session.rebuild, graph_id=99)
+        for step in (VariablePrepare(), RecoverTransRoads(), CancelInverseTrans()):
+            step.run(graph, ctx)
+        assert not [use for use in graph.consumers(graph.node(name).out()) if use.node.type in TRANS_OPS]
+
+
+def _reader(steps):
+    from tests.passes.random_sessions import Use
+
+    return Use((steps, steps), "none", ())
+
+
+LAWS: tuple[Law, ...] = (
+    runs_give_what_the_source_gives,
+    blocks_never_overlap,
+    no_later_graph_moves_a_variable,
+    the_queue_ends_with_no_graph_stale,
+    two_compiles_are_equal,
+    a_saved_session_is_the_session,
+    a_failure_leaves_the_session_as_it_was,
+    recovered_roads_cancel_with_equal_chains,
+)
+
+
+@pytest.mark.parametrize("law", LAWS, ids=lambda law: law.__name__)
+@settings(max_examples=12, deadline=None, suppress_health_check=SLOW)
+@given(plan=session_plans())
+def test_a_random_session_obeys(law: Law, plan: Plan) -> None:
+    law(plan)
+
+
+@pytest.mark.slow
+@settings(max_examples=2500, deadline=None, suppress_health_check=SLOW)
+@given(plan=session_plans(max_graphs=4), law=st.sampled_from(LAWS[1:]))
+def test_thousands_of_random_sessions_obey(plan: Plan, law: Law) -> None:
+    runs_give_what_the_source_gives(plan)
+    law(plan)
