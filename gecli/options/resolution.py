@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from gecli.errors import Diagnostic
 
 RAW_LEVELS = ("graph", "session", "global")
+TRUE_OR_FALSE = ("ge.exec.variable_acc",)  # in GE's option maps: 0 would switch on what it seems to switch off
 FLAG_ONLY = ("model", "output", "ge.frameworkType", "ge.socVersion")  # atc takes these four from the line only
 
 
@@ -35,6 +36,10 @@ class _Resolver:
         """One GE option from a file or from --ge-option; unknown ones are errors, or recorded when lenient."""
         option = ge_options_of(self.options.subcommand).get(key)
         if option is not None:
+            if option.key in TRUE_OR_FALSE and text.lower() not in ("true", "false", ""):
+                why = "GE takes every value but False as True"
+                self.fail("E10001", f'value "{text}" for {key} is invalid', why=why, do=f"{key}=True or {key}=False")
+                return
             self.add(option.key, source, (text,))
             return
         near = closest(key, ge_options_of(self.options.subcommand), limit=5)

@@ -73,6 +73,9 @@ def test_a_policy_said_twice_and_differently_is_a_warning(
         "ge.evaluateGraphResourceMode=2",
         "ge.constLifecycle=forever",
         "ge.exec.variable_acc=0x",
+        "ge.exec.variable_acc=0",
+        "ge.exec.variable_acc=1",
+        "ge.exec.variable_acc=no",
         "ge.oo.level=O2",
         "ge.exec.value_bins=no json",
         'ge.exec.value_bins={"value_bins": 1}',
@@ -83,6 +86,11 @@ def test_a_value_outside_the_domain_is_refused(setting: str) -> None:
     with pytest.raises(GecliError) as error:
         _resolved(setting)
     assert error.value.exit_status == 2
+
+
+@pytest.mark.parametrize(("text", "on"), [("True", True), ("FALSE", False), ("true", True), ("", True)])
+def test_acceleration_is_true_or_false_in_any_case(text: str, on: bool) -> None:
+    assert _resolved(f"ge.exec.variable_acc={text}").flag("ge.exec.variable_acc") is on
 
 
 def test_weight_files_by_id_are_recorded() -> None:
