@@ -104,7 +104,8 @@ COMPILE_OPTIONS: tuple[Option, ...] = (
     _tune("ge.fusionSwitchFile", "--fusion-switch-file", "path", None, "JSON file of pass switches.", "FILE"),
     _tune("ge.exec.disableReuseMemory", "--disable-reuse-memory", "int", 0, "Give every tensor its own memory.",
           "0|1", choices=ZERO_ONE, code="E10006"),
-    _tune("verify-passes", "--verify-passes", "bool", False, "Evaluate the graph around every pass; name one that changes it."),
+    _tune("verify-passes", "--verify-passes", "bool", False,
+          "Evaluate the graph around every pass; name one that changes it."),
     _tune("allow-unsupported", "--allow-unsupported", "bool", False, "Load unknown operators, for --stop-after parse."),
 
     _variable("ge.graphRunMode", "--train", "bool", False, "Compile for training: constants are variables."),
