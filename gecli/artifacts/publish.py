@@ -22,6 +22,9 @@ NAME_MAX_BYTES = 255
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 _temporaries: set[str] = set()
+# Whole files of `published_together`: temporary, target, the name to show, directories made, and a descriptor that
+# keeps the file's lock, so that no other process takes it for one that was left behind.
+_waiting: list[tuple[str, str, str, list[str], int]] | None = None
 
 
 def remove_temporaries() -> None:
@@ -39,6 +42,42 @@ def remove_when_stopped(path: str) -> None:
 
 def forget(path: str) -> None:
     _temporaries.discard(path)
+
+
+@contextmanager
+def published_together() -> Iterator[None]:
+    """Files that are published in this block appear when it ends without an error, or none of them does.
+
+    Only a rename that fails, after all files are written and on the disk, can leave the first ones in place.
+    """
+    global _waiting
+    files: list[tuple[str, str, str, list[str], int]] = []
+    _waiting = files
+    try:
+        yield
+        _waiting = None
+        for temporary, target, shown, _, _ in files:
+            with _reported(shown, (target, temporary)):
+                os.replace(temporary, target)
+            _temporaries.discard(temporary)
+    except BaseException:
+        for temporary, _, _, made, _ in reversed(files):
+            _withdraw(temporary, made)
+        raise
+    finally:
+        _waiting = None
+        for *_, descriptor in files:
+            os.close(descriptor)
+
+
+def _withdraw(temporary: str, made: list[str]) -> None:
+    """Remove a temporary file, and the directories that were made for it unless somebody put something there."""
+    with suppress(OSError):
+        os.unlink(temporary)
+    _temporaries.discard(temporary)
+    with suppress(OSError):
+        for folder in made:
+            os.rmdir(folder)
 
 
 @contextmanager
@@ -69,14 +108,12 @@ def publishing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
                 yield stream
                 stream.flush()
                 os.fsync(stream.fileno())
+                if _waiting is not None:
+                    _waiting.append((temporary, target, shown, made, os.dup(stream.fileno())))
+                    return
             os.replace(temporary, target)
     except BaseException:
-        with suppress(OSError):
-            os.unlink(temporary)
-        _temporaries.discard(temporary)
-        with suppress(OSError):  # unless somebody put something there
-            for folder in made:
-                os.rmdir(folder)
+        _withdraw(temporary, made)
         raise
     _temporaries.discard(temporary)
 

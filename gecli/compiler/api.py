@@ -11,7 +11,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from gecli.artifacts.om_writer import OmImage, write_om
-from gecli.artifacts.publish import remove_file
+from gecli.artifacts.publish import published_together, remove_file
 from gecli.cache.fingerprint import Fingerprint, fingerprint_of, toolchain_of
 from gecli.cache.request_digest import option_items
 from gecli.cache.stat_index import StatIndex
@@ -180,14 +180,17 @@ def _compile_together(
         image = image_of(member, session, each, job, options, digest)
         results.append(describe(job, each, member, session, image, options))
     check_results(results, options)
-    for result, member, job in zip(results, members, jobs):
-        assert member.compiled is not None
-        publish(job, member.compiled.record, result)
-    if options.text("session-out"):
-        from gecli.compiler.session_file import save_session
+    with published_together():
+        for result, member, job in zip(results, members, jobs):
+            assert member.compiled is not None
+            publish(job, member.compiled.record, result)
+        if options.text("session-out"):
+            from gecli.compiler.session_file import save_session
 
-        seed_keys = options.text("var-key-style") == "seed"
-        save_session(session, options.text("session-out") or "", seed_keys=seed_keys)
+            seed_keys = options.text("var-key-style") == "seed"
+            save_session(session, options.text("session-out") or "", seed_keys=seed_keys)
+    for result, job in zip(results, jobs):
+        remove_stale(job, result)
     return results
 
 
@@ -242,6 +245,7 @@ def _compile_cached(
         if work.entry is None:
             assert work.compiled is not None
             publish(work.job, work.compiled.record, result)
+            remove_stale(work.job, result)
         results.append(result)
     not_stored = [work.not_stored for work in works if work.not_stored is not None]
     if not_stored:
@@ -359,7 +363,7 @@ def _output_names(graph: Any) -> list[str]:
 
 
 def publish(job: Job, record: VarMatch, result: ModelResult) -> None:
-    """Write the rdcpkt, then the OM, then remove a stale rdcpkt: an interrupted compile leaves no OM alone."""
+    """Write the rdcpkt, then the OM: an interrupted compile leaves no OM alone."""
     assert result.image is not None
     if job.om_path == STDIO:
         from gecli.compiler.output_hash import HashingStream
@@ -374,6 +378,10 @@ def publish(job: Job, record: VarMatch, result: ModelResult) -> None:
 
         result.rdcpkt = OutputFile(job.rdcpkt_path, write_rdcpkt(job.rdcpkt_path, record))
     result.output.size_bytes = write_om(job.om_path, result.image)
-    if record.is_empty:
-        remove_file(job.rdcpkt_path)
     result.image = None
+
+
+def remove_stale(job: Job, result: ModelResult) -> None:
+    """Remove the rdcpkt of an earlier compile, if the model needs none now."""
+    if job.om_path != STDIO and result.rdcpkt is None:
+        remove_file(job.rdcpkt_path)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gecli.artifacts import publish
-from gecli.artifacts.publish import place_copy, publish_bytes, publishing, remove_file
+from gecli.artifacts.publish import place_copy, publish_bytes, published_together, publishing, remove_file
 from gecli.errors import OutputError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -104,6 +104,30 @@ def test_a_copy_is_a_file_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert target.read_bytes() == data
     assert target.stat().st_ino != source.stat().st_ino and target.stat().st_nlink == 1
     assert target.stat().st_mtime > 1_000_000
+
+
+def test_files_published_together_appear_together(tmp_path: Path) -> None:
+    with published_together():
+        publish_bytes(tmp_path / "a", b"1")
+        publish_bytes(tmp_path / "deep" / "b", b"2")
+        assert not (tmp_path / "a").exists() and not (tmp_path / "deep" / "b").exists()
+    assert (tmp_path / "a").read_bytes() == b"1" and (tmp_path / "deep" / "b").read_bytes() == b"2"
+    assert sorted(each.name for each in tmp_path.rglob("*")) == ["a", "b", "deep"]
+    publish_bytes(tmp_path / "a", b"3")
+    assert (tmp_path / "a").read_bytes() == b"3"
+
+
+def test_none_of_the_files_appears_when_a_later_one_fails(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"old")
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(OutputError), published_together():
+        publish_bytes(tmp_path / "a", b"new")
+        publish_bytes(tmp_path / "deep" / "b", b"new")
+        publish_bytes(tmp_path / "file" / "c", b"new")
+    assert (tmp_path / "a").read_bytes() == b"old"
+    assert sorted(os.listdir(tmp_path)) == ["a", "file"]
+    publish_bytes(tmp_path / "a", b"3")
+    assert (tmp_path / "a").read_bytes() == b"3"
 
 
 def test_a_stale_companion_is_removed_once(tmp_path: Path) -> None:
