@@ -18,11 +18,12 @@ class RebuildControl:
     A variable may change once a session, so it can make each other graph stale at most once.
     """
 
-    __slots__ = ("_changes", "_names", "_stale")
+    __slots__ = ("_built", "_changes", "_names", "_stale")
 
     def __init__(self) -> None:
         self._names: dict[int, frozenset[str]] = {}
         self._stale: frozenset[int] = frozenset()
+        self._built: frozenset[int] = frozenset()
         self._changes: dict[str, int] = {}
 
     def add_graph(self, graph_id: int, graph: Graph) -> None:
@@ -39,6 +40,7 @@ class RebuildControl:
         """Forget a graph; the change counts of its variables stay."""
         self._names.pop(graph_id, None)
         self._stale -= {graph_id}
+        self._built -= {graph_id}
 
     def add_resource_name(self, graph_id: int, name: str) -> None:
         self._names[graph_id] = self._names.get(graph_id, frozenset()) | {name}
@@ -49,7 +51,13 @@ class RebuildControl:
         self._stale |= {graph_id for graph_id, names in self._names.items() if name in names}
 
     def build_end(self, graph_id: int) -> None:
+        """Called when a compile succeeded; GE marks a graph as built even when its compile failed."""
         self._stale -= {graph_id}
+        self._built |= {graph_id}
+
+    def needs_build(self, graph_id: int) -> bool:
+        """True for a graph that was never built or is stale, and for an unknown one."""
+        return graph_id not in self._built or graph_id in self._stale
 
     def is_stale(self, graph_id: int) -> bool:
         return graph_id in self._stale
@@ -79,4 +87,5 @@ class RebuildControl:
         """Return to the state of `snapshot`."""
         self._names = dict(snapshot._names)
         self._stale = snapshot._stale
+        self._built = snapshot._built
         self._changes = dict(snapshot._changes)

@@ -86,3 +86,19 @@ def test_a_snapshot_brings_everything_back() -> None:
     rebuild.add_graph(2, _graph("a"))
     rebuild.restore(saved)
     assert (rebuild.stale_graphs, rebuild.users("a"), rebuild.changes("a")) == ((), (1,), 0)
+
+
+def test_a_graph_needs_a_build_until_one_succeeded_and_again_when_it_is_stale_or_was_removed() -> None:
+    control = RebuildControl()
+    assert control.needs_build(7), "an unknown graph"
+    control.add_graph_names(1, ["w"])
+    assert control.needs_build(1)
+    control.build_end(1)
+    assert not control.needs_build(1)
+    before = control.snapshot()
+    control.state_changed("w")
+    assert control.needs_build(1)
+    control.restore(before)
+    assert not control.needs_build(1)
+    control.remove_graph(1)
+    assert control.needs_build(1)
