@@ -336,7 +336,7 @@ def describe(
         "events": 0,
     }
     result.passes = compiled.passes
-    result.records = compiled.records
+    result.records = [*compiled.records, *member.events]
     notes: list[dict[str, str]] = [getattr(each, "notes", {}) for each in session.instruments]
     result.notes += [each[compiled.graph.name] for each in notes if compiled.graph.name in each]
     result.warnings = [*loaded.warnings, *compiled.warnings]

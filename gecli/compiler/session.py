@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import field, replace
+from typing import Any
 
 from gecli.compiler.graph_compiler import CompiledGraph, compile_graph
 from gecli.errors import CompileError, Diagnostic, GecliError, InvalidOption
@@ -13,7 +15,7 @@ from gecli.passes.base import CompileSettings
 from gecli.passes.pipeline import Instrument
 from gecli.records import dataclass
 from gecli.variables.limits import MemoryLimits
-from gecli.variables.rebuild_control import RebuildControl
+from gecli.variables.rebuild_control import RESOURCE_TYPES, RebuildControl
 from gecli.variables.var_manager import VarManager
 
 SHAPE_FAULT = "G2001"
@@ -28,6 +30,7 @@ class Member:
     compiled: CompiledGraph | None = None
     compile_count: int = 0
     overrides: tuple[Diagnostic, ...] = ()  # fixed dimensions of inputs that options replaced
+    events: list[dict[str, Any]] = field(default_factory=list)  # who made whom stale, as records of a pass
 
 
 @dataclass(slots=True)
@@ -71,12 +74,12 @@ class Session:
         """
         failed: list[GecliError] = []
         queue = list(self.members)
-        limit = len(queue) * (1 + len(queue)) + sum(len(m.graph.nodes_of("Variable")) for m in queue)
-        runs = 0
+        limit, runs = self._most_compiles(), 0
         while queue:
             member = queue.pop(0)
             runs += 1
-            assert runs <= limit + len(self.members), "a session must need a bounded number of compiles"
+            assert runs <= limit, "a session must need a bounded number of compiles"
+            counts = {name: self.rebuild.changes(name) for name in _variables_of(member)}
             try:
                 self.compile(member, on_stage)
             except GecliError as error:
@@ -84,6 +87,7 @@ class Session:
                     raise
                 failed.append(error)
                 continue
+            self._record_changes(member, [name for name, count in counts.items() if self.rebuild.changes(name) > count])
             for other in self.members:
                 stale = other.compiled is not None and self.rebuild.is_stale(other.graph_id)
                 if not stale or other in queue:
@@ -92,6 +96,22 @@ class Session:
                     raise _stale(other, member)
                 queue.append(other)
         return failed
+
+    def _most_compiles(self) -> int:
+        """variables.md 9.2: every graph once, and again for each variable of it that another one may change."""
+        users = Counter(name for member in self.members for name in _variables_of(member))
+        return len(self.members) + sum(count - 1 for count in users.values())
+
+    def _record_changes(self, member: Member, names: Sequence[str]) -> None:
+        """Say who made whom stale, for --explain-variable."""
+        for name in names:
+            users = self.rebuild.users(name)
+            stale = [each for each in self.members if each is not member and each.compiled and each.graph_id in users]
+            if stale:
+                graphs = [each.graph.name for each in stale]
+                member.events.append(_event("made stale", name, graphs=graphs))
+            for each in stale:
+                each.events.append(_event("stale", name, by=member.graph.name))
 
     def compile(self, member: Member, on_stage: Callable[[str, str], None] | None = None) -> CompiledGraph:
         """Compile one member against the session's present state. Raises GecliError."""
@@ -120,6 +140,15 @@ class Session:
         member.compile_count += 1
         self.rebuild.build_end(member.graph_id)
         return member.compiled
+
+
+def _variables_of(member: Member) -> list[str]:
+    types = sorted(RESOURCE_TYPES)
+    return sorted({node.name for graph in member.graph.all_graphs() for node in graph.nodes_of(*types)})
+
+
+def _event(event: str, variable: str, **facts: Any) -> dict[str, Any]:
+    return {"pass": "session", "event": event, "variable": variable, **facts}
 
 
 def _blamed(overrides: tuple[Diagnostic, ...], error: CompileError) -> GecliError:

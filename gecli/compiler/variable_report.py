@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from gecli.compiler.graph_compiler import CompiledGraph
+from gecli.ir.tensor_desc import TensorDesc
 from gecli.variables.var_manager import VarManager
+from gecli.variables.var_resource import VarResource
 
 
 def variable_rows(compiled: CompiledGraph, manager: VarManager) -> list[dict[str, Any]]:
@@ -30,6 +32,28 @@ def variable_rows(compiled: CompiledGraph, manager: VarManager) -> list[dict[str
                 "road": [f"{step.type} {step.src.format.name}->{step.dst.format.name}" for step in road],
                 "lossy": bool(road) and getattr(road, "lossy", False),
                 "changed_here": node.name in changed,
+                "blocks": _blocks(node.name, stored, variables),
             }
         )
     return sorted(rows, key=lambda row: str(row["name"]))
+
+
+def _blocks(name: str, stored: TensorDesc, variables: VarResource) -> list[dict[str, Any]]:
+    """The memory of each form that the variable has or had in the session; only the present one is in use."""
+    found = []
+    for key, entry in variables.addresses.items():
+        if key.name != variables.base_name(name):
+            continue
+        block = variables.blocks.get(entry.address)
+        found.append(
+            {
+                "dtype": entry.desc.dtype.serial,
+                "format": entry.desc.format.name,
+                "shape": list(entry.desc.shape),
+                "logical_address": entry.address,
+                "offset": entry.offset,
+                "bytes": 0 if block is None else block.span_bytes,
+                "in_use": key == variables.key(name, stored),
+            }
+        )
+    return sorted(found, key=lambda row: (row["logical_address"], row["format"]))

@@ -32,11 +32,18 @@ def explanation_lines(result: ModelResult, name: str) -> list[str]:
         f"  road      {'; '.join(found['road']) or 'none'}{' (loses precision)' if found['lossy'] else ''}",
         f"  compiled  {result.compile_count} time{'s' if result.compile_count != 1 else ''}",
     ]
+    lines += [f"  block     {_block_text(block)}" for block in found.get("blocks", ())]
     for event in found["events"]:
         facts = "  ".join(f"{key} {_text(value)}" for key, value in event.items() if key not in HIDDEN and value)
         lines.append(f"  {event['pass']}: {event['event']}{f'  {facts}' if facts else ''}")
         lines += [f"    {step}" for step in event.get("road", ())]
     return lines
+
+
+def _block_text(block: dict[str, Any]) -> str:
+    form = f"{dtype_text(block['dtype'])} {block['format']} {shape_text(block['shape'])}"
+    state = "" if block["in_use"] else ", no longer used"
+    return f"{block['bytes']} bytes at offset {block['offset']} for {form}{state}"
 
 
 def _text(value: Any) -> str:

@@ -1,0 +1,80 @@
+"""--explain-variable tells the whole story: forms, road, blocks, who made whom stale, and why nothing more happened."""
+
+from __future__ import annotations
+
+from gecli.compiler.result import ModelResult, OutputFile
+from gecli.compiler.session import Member, Session
+from gecli.compiler.variable_report import variable_rows
+from gecli.ir.text import parse
+from gecli.layout.platform import platform_of
+from gecli.passes.base import CompileSettings
+from gecli.report.variable_explanation import explanation, explanation_lines
+
+INIT = """
+    graph init(%c : f32[2,2,3,2] HWCN) {
+      %w = Variable() {_init_value={"fill": "00000000"}} : f32[2,2,3,2] HWCN
+      %a = Assign(%w, %c) : f32[2,2,3,2] HWCN
+      return %a
+    }
+"""
+TRAIN = """
+    graph train() {
+      %w = Variable() {_init_value={"fill": "00000000"}} : f32[2,2,3,2] HWCN
+      %t = TransData(%w) {src_format=HWCN, dst_format=FRACTAL_Z} : f32[4,1,16,8] FRACTAL_Z origin [2,2,3,2] HWCN
+      %y = Abs(%t) : f32[4,1,16,8] FRACTAL_Z origin [2,2,3,2] HWCN
+      return %y
+    }
+"""
+
+
+def told(session: Session, member: Member) -> ModelResult:
+    assert member.compiled is not None
+    result = ModelResult(member.graph.name, "text", OutputFile("m.om", 0))
+    result.variables = variable_rows(member.compiled, session.manager)
+    result.records = [*member.compiled.records, *member.events]
+    result.compile_count = member.compile_count
+    return result
+
+
+def test_the_story_of_a_variable_that_made_another_graph_stale() -> None:
+    session = Session(platform_of("Ascend910B1"), CompileSettings())
+    init, train = session.add(parse(INIT)), session.add(parse(TRAIN))
+    session.compile_all()
+    assert (init.compile_count, train.compile_count) == (2, 1)
+    lines = explanation_lines(told(session, init), "w")
+    assert "  session: stale  by train" in lines
+    assert "  compiled  2 times" in lines
+    assert "  UpdateVariableFormats: recovered  node w  steps 1" in lines
+    lines = explanation_lines(told(session, train), "w")
+    assert lines[:6] == [
+        "variable w in train",
+        "  declared  FLOAT HWCN [2,2,3,2]",
+        "  stored    FLOAT FRACTAL_Z [4,1,16,8]  at 0x2000000600, 2080 bytes",
+        "  road      TransData HWCN->FRACTAL_Z",
+        "  compiled  1 time",
+        "  block     1536 bytes at offset 0 for FLOAT HWCN [2,2,3,2], no longer used",
+    ]
+    assert lines[6] == "  block     3584 bytes at offset 1536 for FLOAT FRACTAL_Z [4,1,16,8]"
+    assert "  VariableOpPass: changed  reason NOT_TRANS_OP  node y" in lines
+    assert "  session: made stale  graphs init" in lines
+
+
+def test_the_document_has_the_same_story() -> None:
+    session = Session(platform_of("Ascend910B1"), CompileSettings())
+    init, train = session.add(parse(INIT)), session.add(parse(TRAIN))
+    session.compile_all()
+    found = explanation(told(session, train), "w")
+    assert found is not None
+    assert [(block["offset"], block["in_use"]) for block in found["blocks"]] == [(0, False), (1536, True)]
+    assert {"pass": "session", "event": "made stale", "variable": "w", "graphs": ["init"]} in found["events"]
+    found = explanation(told(session, init), "w")
+    assert found is not None and found["events"][-1] == {
+        "pass": "session", "event": "stale", "variable": "w", "by": "train"
+    }  # fmt: skip
+
+
+def test_a_graph_that_comes_later_makes_nobody_stale() -> None:
+    session = Session(platform_of("Ascend910B1"), CompileSettings())
+    train, init = session.add(parse(TRAIN)), session.add(parse(INIT))
+    session.compile_all()
+    assert train.events == init.events == []
