@@ -20,10 +20,13 @@ from gecli.records import dataclass
 from gecli.wire.om_faults import om_error, om_problem
 
 if TYPE_CHECKING:
+    from collections import Counter
+    from collections.abc import Iterator
+
     from gecli.wire.attribute_names import AttrNames
     from gecli.wire.byte_source import FileSource
     from gecli.wire.model_record import ModelRecord
-    from gecli.wire.task import TaskList
+    from gecli.wire.task import Task, TaskList
 
 __all__ = ["OmFile", "OmModel", "read_om"]
 
@@ -134,6 +137,29 @@ class OmFile:
             return None
         with self.source(part) as source:
             return decode_tasks(source, path=self.path)
+
+    def task_counts(self, index: int = 0) -> tuple[TaskList, Counter[str]] | None:
+        """TASK_INFO without its tasks, and how many there are of which type; None without one.
+
+        Raises InputError (bad-proto).
+        """
+        from gecli.wire.task_decoder import count_tasks
+
+        part = self.models[index].partition(PartitionType.TASK_INFO)
+        if part is None:
+            return None
+        with self.source(part) as source:
+            return count_tasks(source, path=self.path)
+
+    def each_task(self, index: int = 0) -> Iterator[Task]:
+        """The tasks of one model, none of them kept. Raises InputError (bad-proto)."""
+        from gecli.wire.task_decoder import each_task
+
+        part = self.models[index].partition(PartitionType.TASK_INFO)
+        if part is None:
+            return
+        with self.source(part) as source:
+            yield from each_task(source, path=self.path)
 
     def verify_checksum(self) -> Diagnostic | None:
         """What is wrong with the payload digest, if gecli put one there; reads the whole file."""

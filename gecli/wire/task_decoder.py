@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from gecli.pb import task_pb2
@@ -11,7 +14,7 @@ from gecli.wire.decode_errors import DECODE_ERRORS, reason
 from gecli.wire.field_scan import FieldScanner
 from gecli.wire.memory_budget import MemoryBudget
 from gecli.wire.om_faults import om_error
-from gecli.wire.task import Task, TaskList
+from gecli.wire.task import Task, TaskList, TaskType, enum_name
 from gecli.wire.walker import LENGTH_DELIMITED, WireError
 
 TASKS = 10  # of ModelTaskDef
@@ -25,9 +28,34 @@ Message = Any
 def decode_tasks(data: bytes | ByteSource, *, path: str | None = None, offset: int = 0) -> TaskList:
     """The task list in ModelTaskDef bytes. Raises InputError (bad-proto). `offset` is the place of bytes in memory."""
     source: ByteSource = MemorySource(data, None, offset) if isinstance(data, bytes) else data
+    plain: list[bytes] = []
+    with _reported(source, path), collector_paused():
+        tasks = tuple(_tasks(source, plain))
+        return _task_list(plain, tasks)
+
+
+def each_task(source: ByteSource, *, path: str | None = None) -> Iterator[Task]:
+    """The tasks one by one, none of them kept. Raises InputError (bad-proto)."""
+    with _reported(source, path):
+        yield from _tasks(source, [])
+
+
+def count_tasks(source: ByteSource, *, path: str | None = None) -> tuple[TaskList, Counter[str]]:
+    """The task list without its tasks, and how many there are of which type. Raises InputError (bad-proto)."""
+    plain: list[bytes] = []
+    with _reported(source, path):
+        counts = Counter(task.type for task in _tasks(source, plain))
+        named = Counter[str]()
+        for kind, count in counts.items():
+            named[enum_name(TaskType, kind)] += count
+        return _task_list(plain), named
+
+
+@contextmanager
+def _reported(source: ByteSource, path: str | None) -> Iterator[None]:
+    """Faults of the bytes as InputError, with their place in the file."""
     try:
-        with collector_paused():
-            return _decoded(source)
+        yield
     except WireError as error:
         message = f"TASK_INFO of {source.size} bytes: {error}"
         raise om_error("bad-proto", path, message, source.base + error.offset, where="TASK_INFO") from error
@@ -48,11 +76,11 @@ def check_tasks(source: ByteSource, *, path: str | None = None, offset: int = 0)
         raise om_error("bad-proto", path, message, offset + at, where="TASK_INFO") from error
 
 
-def _decoded(source: ByteSource) -> TaskList:
+def _tasks(source: ByteSource, plain: list[bytes]) -> Iterator[Task]:
+    """The tasks; the fields of the list itself are added to `plain`. Raises WireError."""
     scanner = FieldScanner(source)
     budget = MemoryBudget(source.size)
-    tasks: list[Task] = []
-    plain: list[bytes] = []
+    count = 0
     for span in scanner.spans(0, source.size):
         is_task = span.number == TASKS and span.kind == LENGTH_DELIMITED
         if not is_task and span.number not in MEMBERS:
@@ -64,18 +92,23 @@ def _decoded(source: ByteSource) -> TaskList:
             if is_task:
                 task = _task(task_pb2.TaskDef.FromString(scanner.take(span.body, span.end)))
                 budget.spend(_TASK_COST + _ARGUMENT_COST * len(task.args))
-                tasks.append(task)
+                yield task
+                count += 1
             else:
                 budget.spend(_TASK_COST)
                 plain.append(scanner.take(span.begin, span.end))
         except DECODE_ERRORS as error:
-            raise WireError(f"task {len(tasks)}: {reason(error)}", span.begin) from error
+            raise WireError(f"task {count}: {reason(error)}", span.begin) from error
+
+
+def _task_list(plain: list[bytes], tasks: tuple[Task, ...] = ()) -> TaskList:
+    """Raises WireError when the fields of the list are broken."""
     try:
         message = task_pb2.ModelTaskDef.FromString(b"".join(plain))
     except DECODE_ERRORS as error:
         raise WireError(reason(error), 0) from error
     return TaskList(
-        tuple(tasks),
+        tasks,
         message.version,
         message.memory_size,
         message.weight_size,

@@ -221,3 +221,61 @@ def test_a_zip_of_many_names_is_looked_through_in_pieces(tmp_path: Path) -> None
     end = b"PK\x05\x06" + bytes(8) + struct.pack("<IIH", len(directory) + len(last), 4, 0)
     path.write_bytes(b"PK\x03\x04" + directory + last + end)
     assert measured("-c", READ_ALL, str(path))[2] == "om2"
+
+
+NODES = 30_000
+VIEWS = ("--summary", "--nodes", "--nodes --show attrs,edges,io", "--json --full", "--tasks",
+         "--tasks --json", "--tensors", "--vars")  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def many_nodes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A chain of small operators with a task each; every name, address and layer number is another."""
+    desc, stored = spec.descriptor(1, [1, 64]), spec.descriptor(1, [1, 64], size=288)
+    names = {"_input_name_key": spec.attr_strings("x1", "x2"), "_input_name_value": spec.attr_ints(0, 1)}
+    nodes = [
+        spec.operator("x", "Data", 0, [], {"index": spec.attr_i(0)}, [desc], [stored], output_i=[0]),
+        spec.operator("v", "Variable", 1, [], {}, [], [stored], output_i=[1 << 37]),
+    ]
+    before, last = "v", "x"
+    for k in range(2, NODES):
+        name = f"/layers/block/Add_{k}"
+        attrs = {**names, "layer": spec.attr_i(k)}
+        places = {"input_i": [512 * k, 512 * k - 512], "output_i": [512 * k + 512]}
+        nodes.append(spec.operator(name, "Add", k, [f"{last}:0", f"{before}:0"], attrs, [desc] * 2, [stored], **places))
+        before, last = last, name
+    attrs = {"task_gen_variable_addr": spec.attr_i(1 << 37), "variable_size": spec.attr_i(512)}
+    model = spec.model("many", [spec.graph("g", nodes, inputs=["x:0"])], attrs)
+    tasks = [spec.kernel_task(k, [512 * k, 512 * k - 512, 512 * k + 512], f"add_{k}") for k in range(2, NODES)]
+    path = tmp_path_factory.mktemp("many") / "many.om"
+    path.write_bytes(spec.om_wide([(0, model), (2, spec.task_info(tasks, 4096, 0))]))
+    return path
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_a_view_of_many_nodes_takes_less_than_twice_the_file_and_64_mib(view: str, many_nodes: Path) -> None:
+    peak, status, said = measured("-m", "gecli", "inspect-om", str(many_nodes), *view.split())
+    limit = 2 * many_nodes.stat().st_size + ALLOWED_BYTES
+    assert status == 0 and len(said.splitlines()) > (NODES - 1 if "nodes" in view or "tasks" in view else 1)
+    assert peak < limit, f"{peak / MIB:.1f} MiB of {limit / MIB:.1f}"
+
+
+def test_nodes_that_were_read_share_what_is_equal_and_refuse_to_be_changed(many_nodes: Path) -> None:
+    graph = read_om(many_nodes).model().root
+    first, second = graph.nodes[100:102]
+    assert first.input_descs is second.input_descs and first.output_descs is second.output_descs
+    assert first.input_names == ("x1", "x2") and first.attrs == {"layer": 100}
+    with pytest.raises((AttributeError, TypeError)):
+        first.output_descs.append(first.output_descs[0])
+    with pytest.raises(TypeError):
+        graph.nodes[1].attrs["new"] = 1
+
+
+def test_the_users_of_a_node_that_was_read_are_its_consumers_in_order(many_nodes: Path) -> None:
+    graph = read_om(many_nodes).model().root
+    for node in graph.nodes[2:NODES:997]:
+        uses = [(use.node.name, use.slot) for use in node.users[0]]
+        following = graph.nodes[node.seq + 1 : node.seq + 3]
+        assert uses == [(other.name, slot) for slot, other in enumerate(following)]
+        assert all(other.inputs[slot] == (node, 0) for slot, other in enumerate(following))
+    assert graph.nodes[-1].users == [{}] and not graph.nodes[5].control_in

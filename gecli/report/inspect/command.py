@@ -219,6 +219,7 @@ def _simple_view(name: str, subject: Subject) -> View:
         from gecli.report.inspect.model_document import open_fields
 
         subject.model()  # its problems are the warnings
+        subject.forget_model()
         return View("atc-json", atc_document(open_fields(subject)))
     if name == "io":
         from gecli.report.inspect.interface import io_view
@@ -259,7 +260,7 @@ def _check_all(subject: Subject) -> None:
         return
     for index in range(subject.model_count):
         subject.model_or_none(index)
-        subject.tasks(index)
+        subject.task_counts(index)
 
 
 def _salvaged(error: InputError, options: Options, path: str, place: str, screen: Screen, out: Output) -> int:
@@ -358,7 +359,8 @@ class Output:
 
     def table(self, table: Table) -> None:
         stdout = self.screen.stdout
-        if not self.is_file and len(table.rows) <= DRAWN_ROWS and stdout.isatty() and self.screen.colored(stdout):
+        drawn = not self.is_file and stdout.isatty() and self.screen.colored(stdout)
+        if drawn and not table.is_longer_than(DRAWN_ROWS):
             from gecli.report.inspect.rich_table import print_table
 
             if print_table(table, stdout):

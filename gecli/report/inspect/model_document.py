@@ -42,10 +42,15 @@ def model_view(subject: Subject, store: Store = no_data) -> View:
     root = None
     for index in range(subject.model_count):
         subject.model(index)  # its problems are the document's warnings
+        facts = {
+            "tasks": task_counts(subject, index),
+            "inout": interface_facts(subject) if index == 0 else None,
+        }
+        subject.forget_model(index)
         fields = open_fields(subject, index, root)
         root = root or fields
         weights = om.models[index].partition(PartitionType.WEIGHTS_DATA) if om is not None else None
-        document["models"].append(_model(subject, index, fields, _Renderer(subject.place, store, weights)))
+        document["models"].append({**_model(fields, _Renderer(subject.place, store, weights)), **facts})
     return View("model", document)
 
 
@@ -74,7 +79,7 @@ def _file(subject: Subject) -> dict[str, Any]:
     return {"path": subject.path, "size": subject.size_bytes, "sha256": digest.hexdigest(), "kind": subject.kind}
 
 
-def _model(subject: Subject, index: int, fields: ModelFields, render: _Renderer) -> dict[str, Any]:
+def _model(fields: ModelFields, render: _Renderer) -> dict[str, Any]:
     members = fields.members
     return {
         "name": members.get("name", ""),
@@ -82,8 +87,6 @@ def _model(subject: Subject, index: int, fields: ModelFields, render: _Renderer)
         "custom_version": members.get("custom_version", ""),
         "attrs": render.attrs(fields.attrs),
         "graphs": Rows(lambda: _graphs(fields, render)),
-        "tasks": task_counts(subject, index),
-        "inout": interface_facts(subject) if index == 0 else None,
     }
 
 

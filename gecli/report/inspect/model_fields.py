@@ -169,14 +169,11 @@ class ModelFields:
     def graphs(self) -> Iterator[tuple[Fields, Iterator[Fields]]]:
         """(members without `op`, operators) of each graph."""
         for data in self._graphs:
-            head: list[tuple[int, Any]] = []
-            spans: list[memoryview] = []
-            for number, value in walk(data):
-                if number == 6 and isinstance(value, memoryview):
-                    spans.append(value)
-                else:
-                    head.append((number, value))
-            yield self._collected(GRAPH, head, 2), (self.message(OP, span, 3) for span in spans)
+            head = [(number, value) for number, value in walk(data) if not _is_operator(number, value)]
+            yield self._collected(GRAPH, head, 2), self._operators(data)
+
+    def _operators(self, graph: memoryview) -> Iterator[Fields]:
+        return (self.message(OP, value, 3) for number, value in walk(graph) if _is_operator(number, value))
 
     def message(self, kind: Message, data: memoryview, depth: int = 0) -> Fields:
         """The fields that a message has, by name."""
@@ -260,6 +257,10 @@ class ModelFields:
         offset, length = tensor.pop(DATA_OFFSET, 0), tensor.pop(DATA_LENGTH, 0)
         if "data" not in tensor and length and 0 <= offset <= offset + length <= self._file_size:
             tensor["data"] = Ref(offset, length)
+
+
+def _is_operator(number: int, value: Any) -> bool:
+    return number == 6 and isinstance(value, memoryview)
 
 
 def _entry(data: memoryview) -> tuple[str, memoryview]:

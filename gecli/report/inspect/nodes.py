@@ -50,13 +50,16 @@ class NodeFilter:
 def nodes_view(subject: Subject, wanted: NodeFilter) -> View:
     """Raises InvalidOption when `wanted` names a graph that is not there."""
     _require_graph(subject, wanted.graph)
+    groups = [(model, graph) for model, graph in subject.graphs() if any(_found(model, graph, wanted))]
+    rows = Rows(
+        lambda: (_node_json(*each, wanted.show) for model, graph in groups for each in _found(model, graph, wanted))
+    )
+    document = {"count": sum(1 for model, graph in groups for _ in _found(model, graph, wanted)), "nodes": rows}
+    return View("nodes", document, _blocks(groups, wanted))
 
-    def found() -> Iterator[Found]:
-        return (each for each in subject.nodes() if wanted.takes(each[1], each[2]))
 
-    rows = Rows(lambda: (_node_json(*each, wanted.show) for each in found()))
-    document = {"count": sum(1 for _ in found()), "nodes": rows}
-    return View("nodes", document, [*_blocks(subject, list(found()), wanted.show)])
+def _found(model: int, graph: GraphRecord, wanted: NodeFilter) -> Iterator[Found]:
+    return ((model, graph, node, graph.placements[node]) for node in graph.nodes if wanted.takes(graph, node))
 
 
 def engine_of(node: OpDesc) -> str | None:
@@ -127,20 +130,21 @@ def weights_of(node: OpDesc) -> Iterator[tuple[str, Weight]]:
             yield INIT_VALUE if k == 0 else f"{INIT_VALUE}:{k}", init
 
 
-def _blocks(subject: Subject, found: list[Found], show: frozenset[str]) -> Iterator[Block]:
-    several = len({(model, graph.name) for model, graph, _, _ in found}) > 1
-    groups: dict[tuple[int, str], list[Found]] = {}
-    for each in found:
-        groups.setdefault((each[0], each[1].name), []).append(each)
-    for (model, name), members in groups.items():
-        if several:
-            yield f"model {model}, graph {cell(name)}"
-        if show:
-            yield _detailed(members, show)
+def _blocks(groups: list[tuple[int, GraphRecord]], wanted: NodeFilter) -> Iterator[Block]:
+    for model, graph in groups:
+        if len(groups) > 1:
+            yield f"model {model}, graph {cell(graph.name)}"
+        if wanted.show:
+            yield _detailed(_found(model, graph, wanted), wanted.show)
         else:
-            yield Table(COLUMNS, [_cells(node, place) for _, _, node, place in members], frozenset(("id", "stream")))
-    if not found:
+            yield _table(model, graph, wanted)
+    if not groups:
         yield "no node matches"
+
+
+def _table(model: int, graph: GraphRecord, wanted: NodeFilter) -> Table:
+    rows = Rows(lambda: (_cells(node, place) for _, _, node, place in _found(model, graph, wanted)))
+    return Table(COLUMNS, rows, frozenset(("id", "stream")))
 
 
 def _cells(node: OpDesc, place: Placement) -> tuple[str, ...]:
@@ -171,7 +175,7 @@ def _form_text(fmt: Format, dtype: DataType, shape: tuple[int, ...]) -> tuple[st
     return fmt.name, f"{dtype_text(dtype.serial)}{shape_text(shape)}"
 
 
-def _detailed(members: list[Found], show: frozenset[str]) -> Iterator[str]:
+def _detailed(members: Iterator[Found], show: frozenset[str]) -> Iterator[str]:
     for _, _, node, place in members:
         yield f"{place.id} {cell(node.type, 40)} {cell(node.name)}  stream {place.stream_id}" + (
             f"  engine {cell(engine_of(node), 40)}" if engine_of(node) else ""

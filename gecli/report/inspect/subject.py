@@ -12,6 +12,8 @@ from gecli.errors import Diagnostic, InputError
 from gecli.records import dataclass
 
 if TYPE_CHECKING:
+    from collections import Counter
+
     from gecli.artifacts.inout_info import InOutInfo
     from gecli.cache.index import IndexContent
     from gecli.ir.op_desc import OpDesc
@@ -89,6 +91,13 @@ class Subject:
         self._models[index] = model
         return model
 
+    def forget_model(self, index: int = 0) -> None:
+        """Let go of a model of which only the problems were wanted; it is read again when somebody asks for it."""
+        import gc
+
+        self._models.pop(index, None)
+        gc.collect()  # linked nodes are cycles
+
     def model_or_none(self, index: int = 0) -> ModelRecord | None:
         """The same, with a fault as a warning: for views that show what else there is."""
         if index not in self._models:
@@ -111,12 +120,15 @@ class Subject:
             for node in graph.nodes:
                 yield index, graph, node, graph.placements[node]
 
-    def tasks(self, index: int = 0) -> TaskList | None:
-        """TASK_INFO; None without one. What cannot be decoded is a warning."""
+    def task_counts(self, index: int = 0) -> tuple[TaskList, Counter[str]] | None:
+        """TASK_INFO without its tasks, and how many there are of which type; None without one.
+
+        What cannot be decoded is a warning.
+        """
         if self.om is None or self.om.is_mobile:
             return None
         om = self.om
-        return self._part(f"tasks {index}", lambda: om.tasks(index))
+        return self._part(f"tasks {index}", lambda: om.task_counts(index))
 
     def inout(self) -> InOutInfo | None:
         """MODEL_INOUT_INFO; None without one. A damaged one is a warning."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gecli.artifacts.kernel_store import CUSTOM_OP_MAGIC, KERNEL_MAGIC, list_kernels
 from gecli.artifacts.partition_table import PartitionType
@@ -13,7 +13,10 @@ from gecli.artifacts.tiling import MAGIC as TILING_MAGIC
 from gecli.artifacts.tiling import list_tiling
 from gecli.errors import InputError
 from gecli.report.inspect.subject import Subject
-from gecli.report.inspect.view import Block, Table, View, cell
+from gecli.report.inspect.view import Block, Rows, Table, View, cell
+
+if TYPE_CHECKING:
+    from gecli.wire.task import Task
 
 STORES = (
     (PartitionType.TBE_KERNELS, KERNEL_MAGIC),
@@ -26,45 +29,22 @@ NO_ADDRESS = (1 << 64) - 1
 
 def task_counts(subject: Subject, model: int = 0) -> dict[str, Any]:
     """How many tasks of which type."""
-    tasks = subject.tasks(model)
-    counts = Counter(task.type_name for task in tasks.tasks) if tasks is not None else Counter[str]()
+    found = subject.task_counts(model)
+    counts = Counter[str]() if found is None else found[1]
     return {"count": counts.total(), "types": dict(sorted(counts.items()))}
 
 
 def tasks_view(subject: Subject) -> View:
-    from gecli.wire.task import KernelType, enum_name
-
     models: list[dict[str, Any]] = []
     blocks: list[Block] = []
     if subject.om is None:
         raise subject.lacks("tasks")
     for index in range(subject.model_count):
-        tasks = subject.tasks(index)
-        if tasks is None:
+        found = subject.task_counts(index)
+        if found is None:
             blocks.append(f"model {index}: no readable TASK_INFO")
             continue
-        model = subject.model_or_none(index)
-        names: dict[int, str] = {}
-        areas = memory_areas({} if model is None else model.attrs)
-        if model is not None:
-            for graph in model.graphs:
-                for node in graph.nodes:
-                    names.setdefault(graph.placements[node].id, node.name)
-        rows = [
-            {
-                "index": k,
-                "type": task.type_name,
-                "stream": task.stream_id,
-                "node": names.get(task.op_index) if task.op_index is not None else None,
-                "op_index": task.op_index,
-                "kernel_type": None if task.kernel_type is None else enum_name(KernelType, task.kernel_type),
-                "kernel": task.kernel_name or task.stub_func or None,
-                "block_dim": task.block_dim,
-                "args": list(task.args),
-                "areas": [area_of(address, areas) for address in task.args],
-            }
-            for k, task in enumerate(tasks.tasks)
-        ]
+        tasks, _ = found
         head = {
             "model": index,
             "version": tasks.version,
@@ -72,12 +52,47 @@ def tasks_view(subject: Subject) -> View:
             "weight_size": tasks.weight_size,
             "stream_num": tasks.stream_num,
         }
+        rows = _task_rows(subject, index)
         models.append({**head, "tasks": rows})
-        summary = ", ".join(f"{name} {count}" for name, count in task_counts(subject, index)["types"].items())
-        blocks.append(f"model {index}: {len(rows)} tasks: {summary}")
-        blocks.append(Table(("#", "type", "stream", "node", "kernel", "args"), [_task_cells(row) for row in rows],
-                            frozenset(("#", "stream")), "  "))  # fmt: skip
+        counts = task_counts(subject, index)
+        summary = ", ".join(f"{name} {count}" for name, count in counts["types"].items())
+        blocks.append(f"model {index}: {counts['count']} tasks: {summary}")
+        blocks.append(_task_table(rows))
     return View("tasks", {"models": models}, blocks)
+
+
+def _task_rows(subject: Subject, index: int) -> Rows:
+    """The tasks of one model with the names of their nodes, read whenever they are walked."""
+    from gecli.wire.task import KernelType, enum_name
+
+    om = subject.container
+    model = subject.model_or_none(index)
+    areas = memory_areas({} if model is None else model.attrs)
+    names: dict[int, str] = {}
+    for graph in () if model is None else model.graphs:
+        for node in graph.nodes:
+            names.setdefault(graph.placements[node].id, node.name)
+
+    def row(k: int, task: Task) -> dict[str, Any]:
+        return {
+            "index": k,
+            "type": task.type_name,
+            "stream": task.stream_id,
+            "node": names.get(task.op_index) if task.op_index is not None else None,
+            "op_index": task.op_index,
+            "kernel_type": None if task.kernel_type is None else enum_name(KernelType, task.kernel_type),
+            "kernel": task.kernel_name or task.stub_func or None,
+            "block_dim": task.block_dim,
+            "args": list(task.args),
+            "areas": [area_of(address, areas) for address in task.args],
+        }
+
+    return Rows(lambda: (row(k, task) for k, task in enumerate(om.each_task(index))))
+
+
+def _task_table(rows: Rows) -> Table:
+    columns = ("#", "type", "stream", "node", "kernel", "args")
+    return Table(columns, Rows(lambda: (_task_cells(row) for row in rows)), frozenset(("#", "stream")), "  ")
 
 
 def memory_areas(attrs: Mapping[str, Any]) -> list[tuple[int, int, str]]:

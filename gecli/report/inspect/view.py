@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import field
+from itertools import islice
 from typing import Any
 
 from gecli.errors import printable
@@ -12,24 +13,40 @@ from gecli.records import dataclass
 NAME_LIMIT = 160  # characters of one cell; names in a hostile file may be megabytes long
 
 
+PACKED_ROWS = 500
+
+
 @dataclass(slots=True)
 class Table:
-    """Rows under headings; columns named in `right` hold numbers."""
+    """Rows under headings; columns named in `right` hold numbers.
+
+    The rows are walked anew by everybody who wants them, so that they may be made on the way.
+    """
 
     columns: tuple[str, ...]
-    rows: Sequence[tuple[str, ...]]
+    rows: Iterable[tuple[str, ...]]
     right: frozenset[str] = frozenset()
     indent: str = ""
 
+    def is_longer_than(self, count: int) -> bool:
+        return next(islice(self.rows, count, None), None) is not None
+
     def lines(self) -> Iterator[str]:
-        """Plain aligned columns, for pipes and files."""
-        shown = [self.columns, *self.rows]
-        widths = [max(map(len, column)) for column in zip(*shown)]
-        form = "  ".join(
+        """Plain aligned columns, for pipes and files. The cells hold no control characters."""
+        # The widths are known at the last row: until then many rows are one text, a tenth of what their cells take.
+        widths = [*map(len, self.columns)]
+        packed: list[str] = []
+        left = iter(self.rows)
+        while some := list(islice(left, PACKED_ROWS)):
+            widths = [max(width, *map(len, column)) for width, column in zip(widths, zip(*some))]
+            packed.append("\n".join(["\0".join(row) for row in some]))
+        form = self.indent + "  ".join(
             f"%{width}s" if name in self.right else f"%-{width}s" for name, width in zip(self.columns, widths)
         )
-        for row in shown:
-            yield (self.indent + form % row).rstrip()
+        yield (form % self.columns).rstrip()
+        for text in packed:
+            for row in text.split("\n"):
+                yield (form % tuple(row.split("\0"))).rstrip()
 
 
 Block = str | Table | Iterable[str]
@@ -37,11 +54,11 @@ Block = str | Table | Iterable[str]
 
 @dataclass(slots=True)
 class View:
-    """`document` has everything but its `schema`; an atc document is written as it is."""
+    """`document` has everything but its `schema`; an atc document is written as it is. `blocks` are walked once."""
 
     name: str
     document: Mapping[str, Any]
-    blocks: list[Block] = field(default_factory=list)
+    blocks: Iterable[Block] = field(default_factory=list)
     status: int = 0  # 1: what was asked is not so
 
     def full_document(self) -> dict[str, Any]:
