@@ -45,6 +45,10 @@ class NotEvaluable(Exception):
     """The graph, or a value in it, is beyond what is evaluated; the text says why."""
 
 
+class TooLarge(NotEvaluable):
+    """More would have to be computed than is allowed."""
+
+
 class _Known(NamedTuple):
     """What a node computed before, and from what."""
 
@@ -123,7 +127,7 @@ class GraphEvaluator:
             frame.values[Port(node, index)] = value
             self._left -= value.size
         if self._left < 0:
-            raise NotEvaluable(f"its tensors have more than {self._max_elements} elements")
+            raise TooLarge(f"its tensors have more than {self._max_elements} elements")
         self._write(node, outputs, frame)
 
     def _variable(self, node: OpDesc, frame: _Frame) -> None:

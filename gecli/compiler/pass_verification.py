@@ -14,6 +14,7 @@ from gecli.compiler.graph_evaluation import (
     Array,
     GraphEvaluator,
     NotEvaluable,
+    TooLarge,
     elements_of,
     same_bits,
 )
@@ -92,6 +93,9 @@ class ResultCheck:
             self._initial[name] = _moved(name, self._initial[name], before.forms.get(name), graph, ctx)
         try:
             found = _evaluated(self._evaluator, graph, self._feeds, self._initial)
+        except TooLarge as error:
+            self._skip(graph, str(error))
+            return
         except NotEvaluable as error:
             raise _changed(step, graph, "it can no longer be evaluated", str(error), None) from error
         problem = _difference(before, found, graph, ctx, _precision_of_roads(before, found, ctx))

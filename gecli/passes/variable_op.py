@@ -248,16 +248,18 @@ def _settle(group: Group, road: TransRoad, ctx: PassContext) -> None:
 
 
 def stored_form(declared: TensorDesc, target: TensorDesc) -> TensorDesc:
-    """`declared` with the storage and the origin shape of `target`; its origin format stays (as in GE)."""
-    shape, fmt = target.logical_shape, declared.logical_format
-    is_origin = shape == target.shape and fmt == target.format
+    """`declared` with the storage and the origin of `target`.
+
+    GE leaves the origin format as it was. Origin shape and format say together how the bytes are read, so behind a
+    transpose every reader that asks the variable would take its axes for others.
+    """
     return replace(
         declared,
         dtype=target.dtype,
         shape=target.shape,
         format=target.format,
-        origin_shape=None if is_origin else shape,
-        origin_format=None if is_origin else fmt,
+        origin_shape=target.origin_shape,
+        origin_format=target.origin_format,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
@@ -11,9 +12,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from gecli.artifacts.om_writer import write_om
+from gecli.artifacts.rdcpkt import write_rdcpkt
 from gecli.compiler.graph_evaluation import GraphEvaluator
+from gecli.compiler.model_image import ImageFacts, model_image
 from gecli.compiler.pass_verification import ResultCheck
-from gecli.compiler.session import Session
+from gecli.compiler.session import Member, Session
 from gecli.engine.trans_ops import TRANS_OPS
 from gecli.ir.graph import Graph
 from gecli.ir.text import text
@@ -22,9 +26,10 @@ from gecli.passes.cancel_inverse_trans import CancelInverseTrans
 from gecli.passes.pipeline import StructureCheck
 from gecli.passes.recover_trans_roads import RecoverTransRoads
 from gecli.passes.variable_prepare import VariablePrepare
+from gecli.runtime.session import Session as Runtime
 from gecli.variables.sizes import SPAN_ALIGN_BYTES, span_bytes
 from gecli.wire.var_session import decode_var_manager, encode_var_manager
-from tests.passes.random_sessions import Plan, built, session_of, session_plans
+from tests.passes.random_sessions import Plan, Steps, Use, built, session_of, session_plans
 
 Array = NDArray[np.generic]
 Law = Callable[[Plan], None]
@@ -74,6 +79,37 @@ def runs_give_what_the_source_gives(plan: Plan) -> None:
                 np.testing.assert_array_equal(value, in_user_form(session, name, state[name]))
 
 
+def devices_give_what_the_source_gives(plan: Plan) -> None:
+    """The same from the files, on the simulated device: all models of the session loaded together."""
+    found = []
+    for accelerated in (True, False):
+        session = compiled(plan, variable_acc=accelerated)
+        with TemporaryDirectory() as directory:
+            device = Runtime()
+            models = [device.load(_written(member, session, directory)) for member in session.members]
+            outputs = [list(models[number].run({})[0].values()) for number in plan.order]
+            found.append((outputs, {name: device.store.value(name).copy() for name in device.store.names()}))
+    (outputs, variables), (others, unchanged) = found
+    for mine, theirs in zip(outputs, others, strict=True):
+        for a, b in zip(mine, theirs, strict=True):
+            np.testing.assert_array_equal(a, b)
+    assert sorted(variables) == sorted(unchanged)
+    _, before = reference(plan)
+    for name, value in variables.items():
+        np.testing.assert_array_equal(value, unchanged[name])
+        if name in before:
+            np.testing.assert_array_equal(value, before[name])
+
+
+def _written(member: Member, session: Session, directory: str) -> str:
+    assert member.compiled is not None
+    name = member.graph.name
+    facts = ImageFacts(name, "Ascend910B1", session.platform.profile, "json", "", "0" * 64)
+    write_rdcpkt(f"{directory}/{name}.rdcpkt", member.compiled.record)
+    write_om(f"{directory}/{name}.om", model_image(member.compiled, session.manager, facts))
+    return f"{directory}/{name}.om"
+
+
 def in_user_form(session: Session, name: str, value: Array) -> Array:
     road = session.manager.trans_road(name)
     back = road.inverse() if road else None
@@ -98,11 +134,12 @@ def blocks_never_overlap(plan: Plan) -> None:
 
 def no_later_graph_moves_a_variable(plan: Plan) -> None:
     session = session_of(built(plan))
-    known: dict[object, int] = {}
+    known: set[tuple[str, int]] = set()
     for member in session.members:
         session.compile(member)
-        now = {key: row.address for key, row in session.manager.resource.addresses.items()}
-        assert known.items() <= now.items()
+        # A road that moves no data gives a variable another key at the address that it has.
+        now = {(key.name, row.address) for key, row in session.manager.resource.addresses.items()}
+        assert known <= now
         known = now
 
 
@@ -170,8 +207,8 @@ def recovered_roads_cancel_with_equal_chains(plan: Plan) -> None:
     session = compiled(plan)
     for name, declared in plan.variables.items():
         road = session.manager.trans_road(name)
-        if not road or not declared.same_storage(road.source):
-            continue
+        if not road or not declared.same_storage(road.source) or any(step.type == "Cast" for step in road):
+            continue  # a cast back may lose what the stored form holds, so such a pair stays
         steps = tuple(step for step in road if step.type != "ReFormat")
         graph = built(Plan({name: declared}, ({name: _reader(steps)},), (0,)))[0]
         ctx = PassContext(session.platform, session.manager, session.rebuild, graph_id=99)
@@ -180,14 +217,13 @@ def recovered_roads_cancel_with_equal_chains(plan: Plan) -> None:
         assert not [use for use in graph.consumers(graph.node(name).out()) if use.node.type in TRANS_OPS]
 
 
-def _reader(steps):
-    from tests.passes.random_sessions import Use
-
+def _reader(steps: Steps) -> Use:
     return Use((steps, steps), "none", ())
 
 
 LAWS: tuple[Law, ...] = (
     runs_give_what_the_source_gives,
+    devices_give_what_the_source_gives,
     blocks_never_overlap,
     no_later_graph_moves_a_variable,
     the_queue_ends_with_no_graph_stale,
@@ -199,14 +235,14 @@ LAWS: tuple[Law, ...] = (
 
 
 @pytest.mark.parametrize("law", LAWS, ids=lambda law: law.__name__)
-@settings(max_examples=12, deadline=None, suppress_health_check=SLOW)
+@settings(max_examples=5, deadline=None, suppress_health_check=SLOW)
 @given(plan=session_plans())
 def test_a_random_session_obeys(law: Law, plan: Plan) -> None:
     law(plan)
 
 
 @pytest.mark.slow
-@settings(max_examples=2500, deadline=None, suppress_health_check=SLOW)
+@settings(max_examples=2000, deadline=None, suppress_health_check=SLOW)
 @given(plan=session_plans(max_graphs=4), law=st.sampled_from(LAWS[1:]))
 def test_thousands_of_random_sessions_obey(plan: Plan, law: Law) -> None:
     runs_give_what_the_source_gives(plan)

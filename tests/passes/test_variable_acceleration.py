@@ -588,3 +588,18 @@ def test_a_control_successor_of_a_variable_is_kept(ctx: PassContext) -> None:
                  variable="f16[2] ND")  # fmt: skip
     accelerate(graph, ctx)
     assert [node.name for node in graph.node("r").control_in] == ["w"]
+
+
+def test_a_variable_behind_a_transpose_says_how_its_bytes_are_read(ctx: PassContext) -> None:
+    graph = parse("""
+        graph g() {
+          %w = Variable() : f16[2,3,4,5] NCHW
+          %t = TransposeD(%w) {perm=[0,2,3,1]} : f16[2,4,5,3] NHWC
+          %b = TransData(%t) {dst_format=NC1HWC0, src_format=NHWC} : f16[2,1,4,5,16] NC1HWC0 origin [2,4,5,3] NHWC
+          %y = Abs(%b) : f16[2,1,4,5,16] NC1HWC0 origin [2,4,5,3] NHWC
+          return %y
+        }
+    """)
+    assert accelerate(graph, ctx) == {"variables_changed": 1, "conversions_removed": 2}
+    stored = graph.node("w").output_descs[0]
+    assert (stored.logical_shape, stored.logical_format) == ((2, 4, 5, 3), Format.NHWC)
