@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from bisect import insort
+from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Sequence
+from heapq import heappop, heappush
 
 from gecli.ir.op_desc import Port
 from gecli.planning.buffers import Buffer, Buffers
+from gecli.planning.free_space import FreeSpace
 from gecli.records import dataclass
 
 # Above this count only the sweep in order of first use is tried: the other orders are quadratic.
@@ -109,33 +111,31 @@ def _stacked(buffers: Sequence[Buffer], start: int) -> list[int]:
 
 
 def _sweep(buffers: Sequence[Buffer], ceiling: int | None) -> list[int]:
-    """Placement in order of first use; only the buffers that live at that step are looked at.
+    """Placement in order of first use; only the buffers that live at that step are in the way.
 
     With a ceiling, buffers go to the bottom when it is free and hang from the ceiling otherwise, which packs chains
     of changing sizes without a gap; without one, each takes the tightest gap.
     """
     placed = [0] * len(buffers)
-    live: list[tuple[int, int, int]] = []  # (offset, end, last), sorted by offset
-    expiry = -1
+    space = FreeSpace()
+    live: list[tuple[int, int, int]] = []  # (last, offset, end), a heap
     for first, minus_size, i in sorted([(buffer.first, -buffer.size_bytes, i) for i, buffer in enumerate(buffers)]):
         size = -minus_size
-        if first > expiry:
-            live = [row for row in live if row[2] >= first]
-            expiry = first
-        offset = _from_ends(live, size, ceiling) if ceiling else None
-        if offset is None:
-            offset = _tightest_gap(live, size)
-        placed[i] = offset
-        insort(live, (offset, offset + size, buffers[i].last))
+        while live and live[0][0] < first:
+            _, offset, end = heappop(live)
+            space.give_back(offset, end)
+        at = _from_ends(space, size, ceiling) if ceiling else None
+        placed[i] = offset = space.tightest(size) if at is None else at
+        space.take(offset, size)
+        heappush(live, (buffers[i].last, offset, offset + size))
     return placed
 
 
-def _from_ends(live: Sequence[tuple[int, int, int]], size: int, ceiling: int) -> int | None:
+def _from_ends(space: FreeSpace, size: int, ceiling: int) -> int | None:
     """Offset 0 when free, else the highest free place below `ceiling`; None when neither is."""
-    if size <= (live[0][0] if live else ceiling):
+    if size <= (space.room_at_bottom if space.top else ceiling):
         return 0
-    top = max((row[1] for row in live), default=0)
-    return ceiling - size if top + size <= ceiling else None
+    return ceiling - size if space.top + size <= ceiling else None
 
 
 def _place(buffers: Sequence[Buffer], order: Sequence[int]) -> list[int]:
@@ -171,14 +171,15 @@ def _tightest_gap(occupied: Iterable[tuple[int, ...]], size: int) -> int:
 
 def verify_placement(buffers: Sequence[Buffer], placed: Sequence[int]) -> None:
     """Raises AssertionError when two buffers overlap in both space and life: a bug of the planner."""
-    live: list[tuple[int, int, int]] = []  # (offset, end, last)
-    step = -1
+    live: list[tuple[int, int]] = []  # (offset, end), sorted; as none overlap, only neighbours can be in the way
+    ends: list[tuple[int, tuple[int, int]]] = []  # (last, block), a heap
     for first, i in sorted([(buffer.first, i) for i, buffer in enumerate(buffers)]):
-        if first > step:
-            live = [row for row in live if row[2] >= first]
-            step = first
-        offset, end = placed[i], placed[i] + buffers[i].size_bytes
-        for start, stop, _ in live:
-            if start < end and offset < stop:
-                raise AssertionError(f"memory plan: {buffers[i].ports[0]} at {(offset, end)} overlaps {(start, stop)}")
-        live.append((offset, end, buffers[i].last))
+        while ends and ends[0][0] < first:
+            del live[bisect_left(live, heappop(ends)[1])]
+        block = (placed[i], placed[i] + buffers[i].size_bytes)
+        at = bisect_left(live, block)
+        for start, stop in live[max(at - 1, 0) : at + 1]:
+            if start < block[1] and block[0] < stop:
+                raise AssertionError(f"memory plan: {buffers[i].ports[0]} at {block} overlaps {(start, stop)}")
+        live.insert(at, block)
+        heappush(ends, (buffers[i].last, block))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gecli.ir.op_desc import OpDesc, Port
 from gecli.planning.buffers import Buffer, Buffers
-from gecli.planning.memory import lower_bound, plan_memory
+from gecli.planning.free_space import FreeSpace
+from gecli.planning.memory import lower_bound, plan_memory, verify_placement
 
 
 def buffer(name: str, size: int, first: int, last: int) -> Buffer:
@@ -72,3 +74,45 @@ def test_a_chain_of_many_buffers_is_planned_without_a_gap() -> None:
     buffers = [buffer(f"b{i}", 512 * (1 + i % 7), i, i + 1) for i in range(20_000)]
     plan = plan_memory(reusable(*buffers))
     assert plan.gap_percent <= 5.0
+
+
+def test_many_buffers_that_live_long_are_placed_and_verified() -> None:
+    """As the activations of a deep network do, from the forward to the backward pass."""
+    count = 20_000
+    buffers = [buffer(f"b{i}", 512 * (1 + i % 7), i, 2 * count - i) for i in range(count)]
+    plan = plan_memory(reusable(*buffers))
+    assert plan.peak_bytes == plan.lower_bound_bytes == plan.no_reuse_bytes
+
+
+@pytest.mark.parametrize("second", [0, 512, 1023, 1536])
+def test_buffers_that_overlap_in_space_and_life_are_found(second: int) -> None:
+    buffers = [buffer("a", 1024, 0, 5), buffer("b", 1024, 3, 4), buffer("c", 512, 6, 6), buffer("d", 512, 1, 1)]
+    verify_placement(buffers, [512, 1536, 512, 1536])
+    with pytest.raises(AssertionError, match="overlaps"):
+        verify_placement(buffers, [512, second, 0, 4096] if second < 1536 else [512, 1535, 0, 4096])
+
+
+def tightest_gap(blocks: list[tuple[int, int]], size: int) -> int:
+    """The definition: of the gaps between the blocks the smallest that is enough, else the end of all."""
+    rooms, end = [], 0
+    for start, stop in sorted(blocks):
+        rooms.append((start - end, end))
+        end = stop
+    return min([(room, start) for room, start in rooms if room >= size], default=(0, end))[1]
+
+
+@given(st.lists(st.tuples(st.integers(1, 6), st.integers(0, 20), st.booleans()), max_size=60))
+def test_free_space_gives_the_tightest_gap_whatever_was_taken_and_given_back(
+    steps: list[tuple[int, int, bool]],
+) -> None:
+    space, blocks = FreeSpace(), list[tuple[int, int]]()
+    for size, which, hang in steps:
+        if which < len(blocks):
+            space.give_back(*blocks.pop(which))
+            continue
+        offset = space.top + 3 if hang else tightest_gap(blocks, size)
+        assert hang or space.tightest(size) == offset
+        space.take(offset, size)
+        blocks.append((offset, offset + size))
+        assert space.top == max(end for _, end in blocks)
+        assert space.room_at_bottom == min(start for start, _ in blocks)
