@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 # Options beside those that count in the fingerprint with which a command does nothing but make its two outputs.
 HARMLESS = frozenset((
-    "output", "model", "base-dir", "session", "no-session", "ge-option", "keep-going", "profile", "threads",
+    "output", "model", "base-dir", "session", "no-session", "ge-option", "keep-going", "jobs", "profile", "threads",
     "ge.graph_compiler_cache_dir", "ge.graph_key", "auto-graph-key", "cache-mode", "cache-create", "cache-verify",
     "lock-timeout", "require-cache", "mode", "quiet", "json", "color", "progress", "config", "no-config",
 ))  # fmt: skip

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
@@ -80,20 +81,43 @@ def compile_models(
         if not options.flag("no-session") or len(jobs) == 1:
             report.models = _compile_session(jobs, options, progress, setup, notify)
             report.models[0].notes += [note] if note else []
+            if len(jobs) > 1 and (options.integer("jobs") or 1) > 1:
+                report.models[0].notes.append("--jobs had no effect: models of one session depend on each other")
             return report
         if options.texts("input_shape") or options.texts("dim"):
             _check_names(jobs, options)
-        for position, job in enumerate(jobs):
-            try:
-                report.models += _compile_session([job], options, progress, _part(setup, position), notify)
-            except GecliError as error:
-                if not options.flag("keep-going"):
-                    raise
-                report.failures.append(error)
+        tasks = [
+            partial(_compile_session, [job], options, progress, _part(setup, position), notify)
+            for position, job in enumerate(jobs)
+        ]
+        for outcome in _outcomes(tasks, options):
+            if isinstance(outcome, list):
+                report.models += outcome
+            elif not options.flag("keep-going"):
+                raise outcome
+            else:
+                report.failures.append(outcome)
     if not report.models:
         raise combined(report.failures)
     report.models[0].notes += [note] if note else []
     return report
+
+
+def _outcomes(
+    tasks: Sequence[Callable[[], list[ModelResult]]], options: Options
+) -> Iterable[list[ModelResult] | GecliError]:
+    """The results of each task, or its error: one after the other, or with -j several at once."""
+    workers = options.integer("jobs") or 1
+    if workers > 1 and not options.texts("emit"):  # what --emit writes is made from the graph, here
+        from gecli.compiler.worker_pool import compiled_at_once
+
+        yield from compiled_at_once(tasks, workers, keep_going=options.flag("keep-going"))
+        return
+    for task in tasks:
+        try:
+            yield task()
+        except GecliError as error:
+            yield error
 
 
 def _session_locks(options: Options) -> AbstractContextManager[None]:

@@ -189,6 +189,8 @@ COMPILE_OPTIONS: tuple[Option, ...] = (
     _rest("werror", "--werror", "bool", False, "Treat warnings as errors."),
     _rest("keep-going", "--keep-going", "bool", False, "Go on with the next model after a failure.",
           fingerprint=False),
+    _rest("jobs", "-j, --jobs", "int", 1, "Compile so many models at once, with --no-session.", "N", bounds=(1, 256),
+          fingerprint=False),
     _rest("profile", "--profile", "str", None, "Use a profile of gecli.toml.", "NAME", fingerprint=False),
     _rest("threads", "--threads", "int", None, "Number of threads.", "N", bounds=(0, INT64_MAX), env="GECLI_THREADS",
           fingerprint=False, subcommands=("compile", "run")),

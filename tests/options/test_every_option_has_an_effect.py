@@ -175,6 +175,7 @@ ELSEWHERE = {
     ("compile", "keep-cmdline"): "options/test_effects_of_options.py::test_the_om_keeps_the_line_as_typed",
     ("compile", "var-key-style"): "options/test_variable_options.py::test_the_saved_session_has_keys_of_the_form",
     ("compile", "verify-passes"): "options/test_effects_of_options.py::test_a_pass_that_breaks_the_graph_is_found",
+    ("compile", "jobs"): "compiler/test_several_at_once.py::test_several_processes_give_the_files_of_one",
     ("compile", "keep-going"): "options/test_effects_of_options.py::test_every_model_is_tried_and_the_worst_counts",
     ("compile", "threads"): "options/test_effects_of_options.py::test_threads_limits_the_libraries_below_numpy",
     ("run", "mem-fill"): "options/test_effects_of_options.py::test_poisoned_memory_changes_no_result",
