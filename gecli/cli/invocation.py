@@ -59,15 +59,13 @@ class Invocation:
         return [*self.operands, *options.texts("model")]
 
     def _check_written_files(self, options: Options) -> None:
-        compiling = self.subcommand == "compile"
-        names = ("log-file", "report", "depfile", "session-out") if compiling else ("log-file",)
-        if any(options.text(name) for name in names):
-            from gecli.options.written_files import check_written_files
-
-            check_written_files(names, self.models(options) if compiling else self.operands, options)
         from gecli.cli.output_places import check_places, places_of
+        from gecli.cli.written_files import check_written_files
 
-        check_places(places_of(self.subcommand, options, self.models(options) if compiling else ()))
+        models = self.models(options) if self.subcommand in ("compile", "run") else self.operands
+        places = list(places_of(self.subcommand, options, models))
+        check_written_files(self.subcommand, options, models, places)
+        check_places(places)
 
     def _needs_no_model(self) -> bool:
         return any(key in self.typed for key in ("show-config", "print-pipeline", "print-schema", "om", "singleop"))

@@ -6,8 +6,10 @@ import os
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from gecli.cli.app import run
 from tests.conftest import Gecli
 
 DIGITS = Path(__file__).resolve().parents[2] / "samples/digits/digits.onnx"
@@ -64,3 +66,82 @@ def test_a_variable_of_unknown_size_is_named(gecli: Gecli, tmp_path: Path) -> No
     assert done.returncode == 4
     assert "error[G2014]" in done.stderr
     assert "--> node w (Variable)" in done.stderr
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("compiled")
+    words = ["compile", str(DIGITS), "-o", str(place / "a.om"), "--input-shape", "image:1,1,8,8", "-q"]
+    assert run(words) == 0
+    (place / "a.rdcpkt").write_bytes(b"variables")
+    np.savez(place / "x.npz", image=np.zeros((1, 1, 8, 8), np.float32))
+    np.save(place / "x.npy", np.zeros((1, 1, 8, 8), np.float32))
+    (place / "data").mkdir()
+    np.save(place / "data/image.npy", np.zeros((1, 1, 8, 8), np.float32))
+    (place / "link.om").symlink_to("a.om")
+    os.link(place / "a.om", place / "hard.om")
+    return place
+
+
+@pytest.mark.parametrize(
+    ("words", "option", "owner"),
+    [
+        ("run a.om --save-inputs a.om", "--save-inputs", "the input a.om"),
+        ("run a.om --save-inputs link.om", "--save-inputs", "the input a.om"),
+        ("run a.om --export-times hard.om", "--export-times", "the input a.om"),
+        ("run a.om --profile-out a.om", "--profile-out", "the input a.om"),
+        ("run a.om --save-vars ./data/../a.om", "--save-vars", "the input a.om"),
+        ("run a.om --get-var N=a.om", "--get-var", "the input a.om"),
+        ("run a.om -o a.om", "--output", "the input a.om"),
+        ("run a.om --log-file a.om", "--log-file", "the input a.om"),
+        ("run --model a.om --log-file a.om", "--log-file", "the input a.om"),
+        ("run a.om --save-vars a.rdcpkt", "--save-vars", "the input a.rdcpkt"),
+        ("run a.om --vars x.npy --save-vars x.npy", "--save-vars", "the input x.npy"),
+        ("run a.om -i x.npz --save-inputs x.npz", "--save-inputs", "the input x.npz"),
+        ("run a.om -i image=x.npy --export-times x.npy", "--export-times", "the input x.npy"),
+        ("run a.om -i x.npy,x.npz --export-times x.npz", "--export-times", "the input x.npz"),
+        ("run a.om -i data --export-times data/image.npy", "--export-times", "the input data"),
+        ("run a.om --set-var v=x.npy --get-var v=x.npy", "--get-var", "the input x.npy"),
+        ("run a.om --compare x.npz -o x.npz", "--output", "the input x.npz"),
+        ("run a.om --compare data -o data", "--output", "the input data"),
+        ("run a.om --load-vars x.npz --save-inputs x.npz", "--save-inputs", "the input x.npz"),
+        ("run a.om -o y.npz --save-inputs y.npz", "--save-inputs", "--output y.npz"),
+        ("run a.om --get-var v=y.npy --get-var w=y.npy", "--get-var", "--get-var y.npy"),
+        ("inspect-om a.om --json -o a.om", "--output", "the input a.om"),
+        ("inspect-om a.om --json --data-file link.om", "--data-file", "the input a.om"),
+        ("inspect-om a.om --json -o y --data-file y", "--data-file", "--output y"),
+        ("compile m.onnx -o link.om", "--output", "the input m.onnx"),
+        ("compile m.onnx -o n.om --keep-dtype k.txt --report k.txt", "--report", "the input k.txt"),
+    ],
+)
+def test_no_output_of_any_command_overwrites_an_input_or_another_output(
+    compiled: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    words: str,
+    option: str,
+    owner: str,
+) -> None:
+    shutil.copytree(compiled, tmp_path / "w", symlinks=True)
+    monkeypatch.chdir(tmp_path / "w")
+    os.remove("hard.om")
+    os.link("a.om", "hard.om")
+    shutil.copy(DIGITS, "m.onnx")
+    Path("k.txt").write_text("Relu\n")
+    if words.startswith("compile"):
+        os.remove("link.om")
+        os.symlink("m.onnx", "link.om")
+    before = {path: path.read_bytes() for path in sorted(Path().rglob("*")) if path.is_file()}
+    assert run(words.split()) == 2
+    assert f"error[E10047]: {option} would overwrite {owner}\n" in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in sorted(Path().rglob("*")) if path.is_file()} == before
+
+
+def test_variables_are_loaded_from_the_file_that_they_are_saved_in(
+    compiled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(compiled / "a.om", "a.om")
+    np.savez("v.npz")
+    assert run(["run", "a.om", "-q", "--load-vars", "v.npz", "--save-vars", "v.npz"]) == 0, capsys.readouterr().err

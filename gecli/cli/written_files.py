@@ -1,0 +1,106 @@
+"""No file that a command writes is one that it reads, and no two of its outputs are one file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from gecli.cli.output_places import DIRECTORIES, FILES, Place
+from gecli.errors import Diagnostic, InvalidOption
+
+if TYPE_CHECKING:
+    from gecli.options.values import Options
+
+STDIO = "-"
+# Carried on from command to command: what is read first may be written when the command ends.
+CONTINUED = {"--save-vars": "--load-vars", "--session-out": "--session-in"}
+
+_File = tuple[int, int] | str
+
+
+def check_written_files(subcommand: str, options: Options, models: Sequence[str], places: Sequence[Place]) -> None:
+    """Raises one InvalidOption (E10047) with each output that would overwrite an input or another output.
+
+    Links are followed. Devices and pipes may be named as often as somebody likes.
+    """
+    if not places:
+        return
+    owners = {_identity(path): (option, path) for option, path in _read(subcommand, options, models)}
+    written: dict[_File, Place] = {}
+    problems = []
+    for place in sorted(places, key=lambda place: place.option != "--output"):
+        if not _is_plain(place.path):
+            if place.is_directory and (golden := owners.get(_identity(place.path))) and golden[0] == "--compare":
+                problems.append(_problem(place, f"the input {golden[1]}"))
+            continue
+        identity = _identity(place.path)
+        option, path = owners.get(identity) or owners.get(_folder_of(place.path), ("", ""))
+        if path and option != CONTINUED.get(place.option):
+            problems.append(_problem(place, f"the input {path}"))
+            continue
+        other = written.setdefault(identity, place)
+        if other is not place:
+            problems.append(_problem(place, f"{other.option} {other.path}"))
+    if problems:
+        raise InvalidOption.of(problems)
+
+
+def _problem(place: Place, owner: str) -> Diagnostic:
+    do = f"{place.option} {'NAME=' if place.option == '--get-var' else ''}ANOTHER_FILE"
+    return Diagnostic(
+        "E10047", f"{place.option} would overwrite {owner}", why="both name one file", do=do,
+        option=place.option, file=place.path,
+    )  # fmt: skip
+
+
+def _read(subcommand: str, options: Options, models: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Every existing file and directory that the command reads, with the option that names it."""
+    for path in models:
+        if path != STDIO:
+            yield "", path
+            if subcommand != "compile":
+                yield "", f"{os.path.splitext(path)[0]}.rdcpkt"
+    written = {"output", "log-file", *FILES.get(subcommand, ()), *DIRECTORIES.get(subcommand, ())}
+    for option, value, _ in options.items():
+        if option.type == "path" and option.name not in written and option.key not in written:
+            for path in map(str, value if isinstance(value, tuple) else (value or "",)):
+                if path and _exists(path) and (subcommand == "run" or os.path.isfile(path)):
+                    yield f"--{option.name}", path
+    if subcommand == "run":
+        for option_name in ("input", "set-var"):
+            for text in options.texts(option_name):
+                yield from ((f"--{option_name}", path) for path in _named_in(text))
+    yield from (("", path) for path in options.config_files)
+
+
+def _named_in(text: str) -> Iterator[str]:
+    """The files of `a.npy`, `a.npy,b.npy`, `NAME=a.npy` and `NAME=@directory`."""
+    _, equals, source = text.partition("=")
+    for each in (text, source) if equals else (text,):
+        for path in (each, each.removeprefix("@"), *each.split(",")):
+            if path and _exists(path):
+                yield path
+
+
+def _exists(path: str) -> bool:
+    return "\0" not in path and os.path.exists(path)
+
+
+def _folder_of(path: str) -> _File:
+    """The directory of a file that is there: one whose files are inputs loses none of them."""
+    return _identity(os.path.dirname(os.path.realpath(path))) if os.path.isfile(path) else ""
+
+
+def _is_plain(path: str) -> bool:
+    """A regular file, or one that is not there yet; many may write to a device."""
+    return os.path.isfile(path) or not os.path.lexists(path)
+
+
+def _identity(path: str) -> _File:
+    """What two names of one file share."""
+    try:
+        found = os.stat(path)
+    except (OSError, ValueError):
+        return os.path.realpath(path) if "\0" not in path else path
+    return found.st_dev, found.st_ino
