@@ -54,7 +54,10 @@ COMMANDS: dict[str, Command] = {
         "Run .om files on the simulated device, in numpy.",
         (
             ("Random inputs, outputs to a directory", "gecli run a.om --seed 3 -o out"),
-            ("Given input, compared with the source", "gecli run a.om -i x.npy --compare a.onnx"),
+            (
+                "Given input, compared with gecli's own evaluation of the source",
+                "gecli run a.om -i x.npy --compare a.onnx",
+            ),
             ("Train twice after initialising", 'gecli run init.om train.om --order "init.om;train.om;train.om"'),
         ),
     ),

@@ -88,7 +88,8 @@ def _run(options: Options, paths: list[str], console: Console) -> int:
         write_profile(options.text("profile-out") or "", outcomes, options.text("profile-by") or "type")
     differences = None if golden is None else golden.differences(outcomes, requests)
     console.report(not_finite(outcomes))
-    _show(options, console, outcomes, files, differences)
+    origin = "" if golden is None else golden.origin
+    _show(options, console, outcomes, files, differences, origin)
     if console.json:
         from gecli.report.run_report import run_document
 
@@ -100,6 +101,7 @@ def _run(options: Options, paths: list[str], console: Console) -> int:
                 seed=options.integer("seed") or 0,
                 files=files,
                 differences=differences,
+                golden=origin,
                 profile_by=options.text("profile-by") or "type",
             )
         )
@@ -301,6 +303,7 @@ def _show(
     outcomes: list[Outcome],
     files: dict[str, str],
     differences: list[Difference] | None,
+    golden: str,
 ) -> None:
     """What was asked for, with -q too: the profile and what differs; without -q all there is to say."""
     from gecli.report.run_report import comparison_lines, output_lines, profile_lines, timing_lines
@@ -318,6 +321,8 @@ def _show(
                 show(line)
     for path in dict.fromkeys(files.values()):
         console.say(f"wrote {path}", level=1)
+    if golden and not console.quiet:
+        show(golden)
     for line in comparison_lines(row for row in differences or [] if not (console.quiet and row.equal)):
         show(line)
 

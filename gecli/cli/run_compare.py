@@ -39,6 +39,7 @@ class Golden:
         self._path = path
         self._arrays: Arrays = {}
         self._reference: Reference | None = None
+        self.origin = f"golden read from {path}"  # a sentence for the report
         if os.path.isdir(path) or path.endswith(FILE_ENDINGS):
             self._arrays = read_golden(path)
             return
@@ -50,8 +51,10 @@ class Golden:
 
         kind = sniff(path)
         if kind in LOADABLE:
+            self.origin = f"golden computed by gecli from {path}, unoptimised"
             return SourceReference(path, self._console.say)
         if kind is FileKind.OM:
+            self.origin = f"golden computed by gecli from {path}, as compiled"
             return OmReference(path, new_session(), values_of(session.store), self._console.say)
         if kind in (FileKind.UNKNOWN, FileKind.NUMPY):
             raise InvalidOption(

@@ -82,7 +82,8 @@ RUN_OPTIONS: tuple[Option, ...] = (
             choices=("npy", "bin", "txt", "npz", "json"),
             words=(("NPY", "npy"), ("BIN", "bin"), ("TXT", "txt")), aliases=("out-format", "outfmt")),
 
-    _compare("compare", "--compare", "path", None, "Compare with .npz, .npy, a directory, .om or .onnx.", "GOLDEN"),
+    _compare("compare", "--compare", "path", None,
+             "Compare with .npz, .npy or a directory, or with .om or .onnx as gecli itself computes them.", "GOLDEN"),
     _compare("rtol", "--rtol", "str", None, "Relative tolerance, or NAME:R.", "R", multiple=True),
     _compare("atol", "--atol", "str", None, "Absolute tolerance, or NAME:A.", "A", multiple=True),
     _compare("stat", "--stat", "str", "all", "Which error must pass.", "STAT",

@@ -41,7 +41,10 @@ class Tolerances:
 
 @dataclass(slots=True)
 class Difference:
-    """How one output compares."""
+    """How one output compares. `nan` counts NaN where the golden has none, `nan_expected` the opposite.
+
+    The errors are those of the elements that are NaN on neither side.
+    """
 
     name: str
     equal: bool
@@ -51,6 +54,8 @@ class Difference:
     mean_rel: float = 0.0
     cosine: float | None = None
     worst: tuple[int, ...] = ()
+    nan: int = 0
+    nan_expected: int = 0
     bad: int = 0
     count: int = 0
     rtol: float = 0.0
@@ -66,6 +71,8 @@ class Difference:
             "mean_rel": self.mean_rel,
             "cosine": self.cosine,
             "worst": list(self.worst),
+            "nan": self.nan,
+            "nan_expected": self.nan_expected,
             "bad": self.bad,
             "count": self.count,
             "rtol": self.rtol,
@@ -130,12 +137,13 @@ def _compare(name: str, a: Array, b: Array, tolerances: Tolerances) -> Differenc
     if not a.size:
         return Difference(name, True, rtol=rtol, atol=atol)
     x, y = _wide(a), _wide(b)
-    both_nan = np.isnan(x) & np.isnan(y) if x.dtype.kind in "fc" else np.zeros(x.shape, bool)
+    nan_x, nan_y = (np.isnan(each) if each.dtype.kind in "fc" else np.zeros(x.shape, bool) for each in (x, y))
     with np.errstate(all="ignore"):
         error = np.where(x == y, 0.0, np.abs(x - y))
         if not tolerances.nan_differs:
-            error = np.where(both_nan, 0.0, error)
+            error = np.where(nan_x & nan_y, 0.0, error)
         error = np.where(np.isnan(error), np.inf, error)
+        number = ~(nan_x | nan_y)
         magnitude = np.where(np.isnan(y), 0.0, np.abs(y))  # a NaN that equals a NaN asks for no tolerance
         relative = np.where(error == 0, 0.0, error / np.where(magnitude == 0, np.inf, magnitude))
         bad = ~(error <= atol + rtol * magnitude)
@@ -144,11 +152,13 @@ def _compare(name: str, a: Array, b: Array, tolerances: Tolerances) -> Differenc
     return Difference(
         name,
         _passes(bad, error, magnitude, rtol, atol, tolerances.stat),
-        max_abs=float(error.max()),
-        max_rel=float(relative.max()),
-        mean_rel=float(relative.mean()),
+        max_abs=float(error.max(where=number, initial=0.0)),
+        max_rel=float(relative.max(where=number, initial=0.0)),
+        mean_rel=float(relative.mean(where=number)) if number.any() else 0.0,
         cosine=cosine,
         worst=tuple(int(i) for i in worst),
+        nan=int((nan_x & ~nan_y).sum()),
+        nan_expected=int((nan_y & ~nan_x).sum()),
         bad=int(bad.sum()),
         count=int(bad.size),
         rtol=rtol,

@@ -174,12 +174,20 @@ def comparison_lines(rows: Iterable[Difference]) -> list[str]:
             lines.append(f"{state}  {row.name}  {row.why}")
             continue
         cosine = "" if row.cosine is None else f"  cosine {row.cosine:.9f}"
+        errors = f"  max abs {row.max_abs:.3g}  max rel {row.max_rel:.3g}  mean rel {row.mean_rel:.3g}{cosine}"
+        if row.count and row.nan + row.nan_expected == row.count:
+            errors = ""
         lines.append(
-            f"{state}  {row.name}  max abs {row.max_abs:.3g}  max rel {row.max_rel:.3g}  mean rel {row.mean_rel:.3g}"
-            f"{cosine}  worst at {list(row.worst)}"
+            f"{state}  {row.name}{_nan_text(row)}{errors}  worst at {list(row.worst)}"
             f"  {row.bad} of {row.count} outside rtol {row.rtol:g} atol {row.atol:g}"
         )
     return lines
+
+
+def _nan_text(row: Difference) -> str:
+    """NaN on one side only; the errors beside it are those of the other elements."""
+    mine = f"  {row.nan} NaN" if row.nan else ""
+    return mine + (f"  {row.nan_expected} NaN expected but not found" if row.nan_expected else "")
 
 
 def run_document(
@@ -190,6 +198,7 @@ def run_document(
     seed: int,
     files: dict[str, str],
     differences: Sequence[Difference] | None = None,
+    golden: str = "",
     profile_by: str = "type",
 ) -> dict[str, Any]:
     """The `gecli.run/1` document."""
@@ -215,6 +224,7 @@ def run_document(
             for index, feeds in enumerate(each)
         ],
         "variables": {} if store is None else {name: _variable_json(store, name) for name in store.names()},
+        "golden": golden or None,
         "compare": None if differences is None else [row.as_json() for row in differences],
     }
 

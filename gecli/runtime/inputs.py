@@ -492,7 +492,7 @@ def _run_count(values: dict[str, list[Array]]) -> int:
 
 
 def _require_shapes(inputs: Sequence[Tensor], options: InputOptions) -> None:
-    """Raises RuntimeFault for inputs that are to be made and whose shapes are not known, all at once."""
+    """Raises InvalidOption for inputs that are to be made and whose shapes are not known, all at once."""
     unknown = [tensor for tensor in inputs if any(dim < 0 for dim in tensor.shape)]
     if not unknown:
         return
@@ -501,14 +501,13 @@ def _require_shapes(inputs: Sequence[Tensor], options: InputOptions) -> None:
     given = [f"{name}:{','.join(map(str, shape))}" for name, shape in options.shapes.items()]
     cures = [_shape_cure(tensor).removeprefix("--shape ") for tensor in told]
     rest = " ".join(f"-i {tensor.name}=FILE.npy" for tensor in unknown if tensor not in told)
-    raise RuntimeFault(
-        "G4001",
+    raise InvalidOption(
+        "E10054",
         f"the shape of input {names} is not known"
         if len(unknown) == 1
         else f"the shapes of inputs {names} are not known",
         why="; ".join(f"{tensor.name} is {tensor.desc}" for tensor in unknown),
         do=" ".join([f'--shape "{";".join([*given, *cures])}"' if cures else "", rest]).strip(),
-        kind="RT_SHAPE_RANGE",
     )
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from gecli.report.comparison import Tolerances, compare_outputs
+from gecli.report.run_report import comparison_lines
 from tests.conftest import Gecli
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -70,3 +73,54 @@ def test_models_that_do_not_fit_each_other_are_refused(gecli: Gecli) -> None:
     done = gecli("run", "digits.om", "plain.om", "--compare", "dynamic.om")
     assert done.returncode == 2
     assert "takes one OM" in done.stderr
+
+
+@pytest.mark.usefixtures("models")
+@pytest.mark.parametrize(
+    ("golden", "said"),
+    [
+        (str(DIGITS), f"golden computed by gecli from {DIGITS}, unoptimised"),
+        ("plain.om", "golden computed by gecli from plain.om, as compiled"),
+        ("o.npz", "golden read from o.npz"),
+    ],
+)
+def test_the_output_says_who_computed_the_golden(gecli: Gecli, golden: str, said: str) -> None:
+    assert gecli("run", "digits.om", "-o", "o.npz").returncode == 0
+    done = gecli("run", "digits.om", "--compare", golden)
+    assert done.stdout.splitlines()[-2] == said
+    document = gecli("run", "digits.om", "--compare", golden, "--json", "-q")
+    assert json.loads(document.stdout)["golden"] == said
+
+
+def row_text(mine: list[float], theirs: list[float]) -> str:
+    [row] = compare_outputs({"o": np.array(mine)}, {"o": np.array(theirs)}, Tolerances())
+    return comparison_lines([row])[0]
+
+
+def test_nan_is_counted_and_the_errors_are_those_of_numbers() -> None:
+    nan = float("nan")
+    assert row_text([nan, nan], [1.0, 2.0]).startswith("differs  o  2 NaN  worst at [0]  2 of 2 outside")
+    assert "  1 NaN  max abs 0.5  max rel 0.25  " in row_text([nan, 2.5], [1.0, 2.0])
+    assert "  1 NaN expected but not found  max abs 0  " in row_text([1.0, 2.0], [nan, 2.0])
+    assert row_text([nan, 2.0], [nan, 2.0]).startswith("equal    o  max abs 0  ")
+    assert "max abs inf" in row_text([float("inf"), 2.0], [1.0, 2.0])
+
+
+def test_a_run_without_the_shape_of_a_dynamic_input_is_a_usage_error_with_its_cure(gecli: Gecli) -> None:
+    assert gecli("compile", str(DIGITS), "-o", "dynamic.om").returncode == 0
+    done = gecli("run", "dynamic.om")
+    assert done.returncode == 2
+    assert 'do:  --shape "image:1,1,8,8"' in done.stderr
+    assert gecli("run", "dynamic.om", "--shape", "image:1,1,8,8").returncode == 0
+
+
+def test_variables_without_their_packet_are_warned_of_once(gecli: Gecli, tmp_path: Path) -> None:
+    train, evaluation = str(TRAIN / "conv_train.json"), str(TRAIN / "conv_eval.json")
+    assert gecli("compile", train, evaluation, "-o", "t/", "--train").returncode == 0
+    assert "warning" not in gecli("run", "t/conv_eval.om", "-i", str(TRAIN / "held_out.npz")).stderr
+    (tmp_path / "t/conv_eval.rdcpkt").unlink()
+    done = gecli("run", "t/conv_eval.om", "-i", str(TRAIN / "held_out.npz"))
+    assert done.returncode == 0
+    assert done.stderr.count("warning[") == 1
+    assert "has variables but no conv_eval.rdcpkt beside it" in done.stderr
+    assert "why: data in the user's format cannot be converted to the stored one" in done.stderr

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import shlex
 import shutil
+import subprocess
+import sys
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
@@ -32,3 +35,24 @@ def test_the_commands_of_the_readme_work(gecli: Gecli, tmp_path: Path) -> None:
 def test_the_make_targets_of_the_readme_exist(target: str) -> None:
     assert f"make {target}" in (REPOSITORY / "README.md").read_text(encoding="utf-8")
     assert f"\n{target}:" in (REPOSITORY / "Makefile").read_text(encoding="utf-8")
+
+
+def test_the_recipe_with_another_runtime_works(gecli: Gecli, tmp_path: Path) -> None:
+    page = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+    recipe = page.partition("```python\n")[2].partition("```")[0]
+    follow = page.partition("and then `gecli run ")[2].partition("`")[0]
+    shutil.copytree(REPOSITORY / "samples", tmp_path / "samples")
+    subprocess.run([sys.executable, "-c", recipe], cwd=tmp_path, check=True, timeout=120)
+    [compiling] = [line for line in commands(REPOSITORY / "README.md") if "-o digits360.om" in line]
+    assert gecli(*shlex.split(compiling)[1:]).returncode == 0
+    done = gecli("run", *shlex.split(follow))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "golden read from want.npz\nequal    " in done.stdout
+
+
+def test_git_ignores_what_the_tour_writes() -> None:
+    words = [word for line in commands(REPOSITORY / "README.md") for word in shlex.split(line)[2:]]
+    made = {word for word in words if word.endswith((".om", ".npz", "/")) and "/" not in word[:-1]} | {"cache/"}
+    assert {"digits.om", "digits360.om", "train/", "out.npz", "vars.npz", "losses.npz"} < made
+    patterns = (REPOSITORY / ".gitignore").read_text(encoding="utf-8").splitlines()
+    assert [name for name in sorted(made) if not any(fnmatch(f"/{name}", pattern) for pattern in patterns)] == []
