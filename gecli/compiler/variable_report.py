@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from gecli.compiler.graph_compiler import CompiledGraph
 from gecli.ir.tensor_desc import TensorDesc
 from gecli.variables.var_manager import VarManager
-from gecli.variables.var_resource import VarResource
+from gecli.variables.var_key import VarKey
+from gecli.variables.var_resource import VarAddress, VarResource
 
 
 def variable_rows(compiled: CompiledGraph, manager: VarManager) -> list[dict[str, Any]]:
     """One row a variable: declared and stored form, address, road, whether this graph changed it."""
     variables = manager.resource
     changed = set(compiled.record.after.changed_var_names)
+    forms = _forms(variables)
     rows = []
     for node in compiled.variables:
         stored = node.output_descs[0]
@@ -32,18 +35,27 @@ def variable_rows(compiled: CompiledGraph, manager: VarManager) -> list[dict[str
                 "road": [f"{step.type} {step.src.format.name}->{step.dst.format.name}" for step in road],
                 "lossy": bool(road) and getattr(road, "lossy", False),
                 "changed_here": node.name in changed,
-                "blocks": _blocks(node.name, stored, variables),
+                "blocks": _blocks(node.name, stored, forms.get(variables.base_name(node.name), ()), variables),
             }
         )
     return sorted(rows, key=lambda row: str(row["name"]))
 
 
-def _blocks(name: str, stored: TensorDesc, variables: VarResource) -> list[dict[str, Any]]:
-    """The memory of each form that the variable has or had in the session; only the present one is in use."""
-    found = []
+def _forms(variables: VarResource) -> dict[str, list[tuple[VarKey, VarAddress]]]:
+    """The addresses of each variable; asked for once, as a session may have many variables."""
+    found: dict[str, list[tuple[VarKey, VarAddress]]] = {}
     for key, entry in variables.addresses.items():
-        if key.name != variables.base_name(name):
-            continue
+        found.setdefault(key.name, []).append((key, entry))
+    return found
+
+
+def _blocks(
+    name: str, stored: TensorDesc, forms: Iterable[tuple[VarKey, VarAddress]], variables: VarResource
+) -> list[dict[str, Any]]:
+    """The memory of each form that the variable has or had in the session; only the present one is in use."""
+    present = variables.key(name, stored)
+    found = []
+    for key, entry in forms:
         block = variables.blocks.get(entry.address)
         found.append(
             {
@@ -53,7 +65,7 @@ def _blocks(name: str, stored: TensorDesc, variables: VarResource) -> list[dict[
                 "logical_address": entry.address,
                 "offset": entry.offset,
                 "bytes": 0 if block is None else block.span_bytes,
-                "in_use": key == variables.key(name, stored),
+                "in_use": key == present,
             }
         )
     return sorted(found, key=lambda row: (row["logical_address"], row["format"]))
