@@ -7,8 +7,8 @@ from typing import Any
 
 from gecli.compiler.graph_compiler import CompiledGraph
 from gecli.ir.tensor_desc import TensorDesc
-from gecli.variables.var_manager import VarManager
 from gecli.variables.var_key import VarKey
+from gecli.variables.var_manager import VarManager
 from gecli.variables.var_resource import VarAddress, VarResource
 
 
