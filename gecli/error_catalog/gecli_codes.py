@@ -119,6 +119,12 @@ GECLI_CODES: dict[str, Entry] = {
         "Every reader converts the variable to a narrower type, so the narrower value is what is stored.",
         "Keep it as it is, or compile with --strict-variable-cast to store the full value.",
     ),
+    "G2020": Entry(
+        COMPILE,
+        "constants do not fit half",
+        "The precision mode turns constants into half that are beyond its range: they become infinite or zero.",
+        "Use --precision mixed_float16 or cube_fp16in_fp32out, or keep the nodes with --keep-dtype.",
+    ),
     # gecli: reading artifacts
     "G3001": Entry(
         INPUT,

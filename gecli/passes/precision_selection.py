@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import field
 
-from gecli.engine.precision import MixLists, select_precision
+from gecli.engine.precision import MODES, MixLists, select_precision
+from gecli.ir.dtype import DataType
 from gecli.ir.graph import Graph
 from gecli.ir.tensor_desc import TensorDesc
 from gecli.passes.base import Pass, PassContext, Stage
@@ -36,6 +37,12 @@ class PrecisionSelection(Pass):
         )
         for note in notes:
             ctx.record(self.name, "note", text=note)
+        mode = MODES[settings.precision]
+        if DataType.FLOAT16 in (mode.cube, mode.others):
+            from gecli.engine.half_range import half_range_warning, unfit_for_half
+
+            warning = half_range_warning(unfit_for_half(graph))
+            ctx.warnings += [warning] if warning is not None else []
         changed = [(a, b) for a, b in zip(before, _descs(graph)) if a is not b]
         return Counter(operands_changed=sum(a is None or b is None or a.dtype != b.dtype for a, b in changed))
 
