@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 FICLONE = 0x40049409  # linux/fs.h: share the blocks of another file
 COPY_BYTES = 1 << 20
 NAME_MAX_BYTES = 255
+MAX_PID_DIGITS = 10
+RANDOM_BYTES = 4
+HEX_DIGITS = "0123456789abcdef"
+ATTEMPTS = 20
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 _temporaries: set[str] = set()
@@ -95,16 +99,15 @@ def publishing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         return
     with _reported(shown):
         made = _make_folders(os.path.dirname(target))
-    temporary = temporary_name(target)
     _remove_left_behind(target)
-    _temporaries.add(temporary)
+    temporary = ""
     try:
-        with _reported(shown, (target, temporary)):
+        with _reported(shown):
             if os.path.isdir(target):
                 raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), target)
-            flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
-            with os.fdopen(os.open(temporary, flags, 0o666), "w+b") as stream:
-                _lock(stream.fileno())
+            temporary, handle = _new_temporary(target)
+        with _reported(shown, (target, temporary)):
+            with os.fdopen(handle, "w+b") as stream:
                 yield stream
                 stream.flush()
                 os.fsync(stream.fileno())
@@ -171,12 +174,43 @@ def remove_file(path: str | os.PathLike[str]) -> bool:
 
 
 def temporary_name(target: str) -> str:
-    """The sibling that is written first."""
+    """A name for the sibling that is written first; another one at each call.
+
+    A process number alone is not enough: two containers that share a directory may have the same.
+    """
     folder, name = os.path.split(target)
-    tail = f".tmp-{os.getpid()}"
-    room = NAME_MAX_BYTES - len(tail) - 1
-    kept = os.fsdecode(os.fsencode(name)[:room])
-    return os.path.join(folder, f".{kept}{tail}")
+    return os.path.join(folder, f"{_prefix(name)}{os.getpid()}-{os.urandom(RANDOM_BYTES).hex()}")
+
+
+def _prefix(name: str) -> str:
+    """What the names of all temporary siblings of a file begin with."""
+    room = NAME_MAX_BYTES - len("..tmp-") - MAX_PID_DIGITS - 1 - 2 * RANDOM_BYTES
+    return f".{os.fsdecode(os.fsencode(name)[:room])}.tmp-"
+
+
+def _new_temporary(target: str) -> tuple[str, int]:
+    """A new file that nobody else has open, locked, and its descriptor. Raises OSError."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
+    for attempt in range(ATTEMPTS):
+        path = temporary_name(target)
+        _temporaries.add(path)  # before it is made: a signal may come at any moment
+        try:
+            handle = os.open(path, flags, 0o666)
+        except BaseException as error:
+            _temporaries.discard(path)
+            if isinstance(error, FileExistsError) and attempt < ATTEMPTS - 1:
+                continue
+            raise
+        # Somebody who takes this process for dead may have come between: then the file is locked by them, or gone.
+        if _lock(handle) is not False and os.fstat(handle).st_nlink:
+            break
+        os.close(handle)
+        with suppress(OSError):
+            os.unlink(path)
+        _temporaries.discard(path)
+    else:
+        raise OSError(errno.EAGAIN, "another process locks every file that is made here", target)
+    return path, handle
 
 
 def _make_folders(folder: str) -> list[str]:
@@ -195,23 +229,31 @@ def _make_folders(folder: str) -> list[str]:
 def _remove_left_behind(target: str) -> None:
     """Remove the temporary siblings of `target` whose writers were killed.
 
-    A writer holds the lock of its file until it ends, so a file whose process seems dead but that is locked belongs to
-    another machine or container and stays.
+    A writer holds the lock of its file until it ends, so a file whose process seems dead, or to be this one, but that
+    is locked belongs to another machine or container and stays.
     """
-    folder, name = os.path.split(temporary_name(target))
-    prefix = name[: name.rindex("-") + 1]
+    folder, name = os.path.split(target)
+    prefix = _prefix(name)
     with suppress(OSError), os.scandir(folder) as entries:
-        found = [entry.name for entry in entries if entry.name.startswith(prefix)]
-        for pid in [int(each) for each in (name[len(prefix) :] for name in found) if each.isascii() and each.isdigit()]:
-            if pid != os.getpid() and not _is_alive(pid):
-                _remove_unlocked(os.path.join(folder, f"{prefix}{pid}"))
+        for path in [os.path.join(folder, entry.name) for entry in entries if entry.name.startswith(prefix)]:
+            writer = _writer_of(os.path.basename(path)[len(prefix) :])
+            if writer is not None and path not in _temporaries and (writer == os.getpid() or not _is_alive(writer)):
+                _remove_unlocked(path)
+
+
+def _writer_of(tail: str) -> int | None:
+    """The process number of `PID-RANDOM`, or of `PID` as older releases wrote it."""
+    pid, dash, rest = tail.partition("-")
+    if not (pid.isascii() and pid.isdigit()) or (dash and (len(rest) != 2 * RANDOM_BYTES or rest.strip(HEX_DIGITS))):
+        return None
+    return int(pid)
 
 
 def _remove_unlocked(path: str) -> None:
     with suppress(OSError):
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0))
         try:
-            if stat.S_ISREG(os.fstat(handle).st_mode) and _lock(handle):
+            if stat.S_ISREG(os.fstat(handle).st_mode) and _lock(handle):  # without locks nothing can be known
                 os.unlink(path)
         finally:
             os.close(handle)
@@ -227,14 +269,19 @@ def _is_alive(pid: int) -> bool:
     return True
 
 
-def _lock(handle: int) -> bool:
-    """Take the exclusive lock of an open file without waiting; False when another process holds it."""
+def _lock(handle: int) -> bool | None:
+    """Take the exclusive lock of an open file without waiting.
+
+    False when another process holds it, None where files have no locks.
+    """
     try:
         import fcntl
 
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except (ImportError, OSError):  # not on this system, or not of this file system
+    except BlockingIOError:
         return False
+    except (ImportError, OSError):  # not on this system, or not of this file system
+        return None
     return True
 
 

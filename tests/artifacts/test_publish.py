@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -30,7 +31,8 @@ def test_the_old_file_stays_until_the_new_one_is_complete(tmp_path: Path) -> Non
     with publishing(target) as stream:
         stream.write(b"new")
         assert target.read_bytes() == b"old"
-        assert sorted(os.listdir(tmp_path)) == [f".m.om.tmp-{os.getpid()}", "m.om"]
+        temporary, kept = sorted(os.listdir(tmp_path))
+        assert re.fullmatch(rf"\.m\.om\.tmp-{os.getpid()}-[0-9a-f]{{8}}", temporary) and kept == "m.om"
     assert target.read_bytes() == b"new"
 
 
@@ -147,3 +149,58 @@ def test_a_signal_handler_can_remove_what_is_half_written(tmp_path: Path) -> Non
     )
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path / "m.om")], cwd=ROOT, timeout=60)
     assert done.returncode == 130 and os.listdir(tmp_path) == []
+
+
+def test_two_containers_with_one_process_number_write_two_files(tmp_path: Path) -> None:
+    """The other one is a process whose number is taken to be ours."""
+    code = (
+        "import os, sys\n"
+        "os.getpid = lambda: int(sys.argv[2])\n"
+        "from gecli.artifacts.publish import publishing\n"
+        "with publishing(sys.argv[1]) as stream:\n"
+        "    stream.write(b'theirs'); stream.flush(); print('ready', flush=True); sys.stdin.readline()\n"
+    )
+    target = tmp_path / "m.om"
+    command = [sys.executable, "-c", code, str(target), str(os.getpid())]
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None and other.stdout.readline() == "ready\n"
+        publish_bytes(target, b"ours")
+        assert target.read_bytes() == b"ours"
+        other.communicate("\n", timeout=60)
+    assert other.returncode == 0 and target.read_bytes() == b"theirs"
+    assert os.listdir(tmp_path) == ["m.om"]
+
+
+def test_what_a_killed_process_with_our_number_left_is_removed(tmp_path: Path) -> None:
+    for tail in ("", "-0123abcd"):
+        (tmp_path / f".m.om.tmp-{os.getpid()}{tail}").write_bytes(b"half")
+    with publishing(tmp_path / "m.om"):
+        publish_bytes(tmp_path / "m.om", b"inner")  # does not take the outer one for left behind
+    assert os.listdir(tmp_path) == ["m.om"]
+
+
+def test_a_file_that_another_process_locked_or_removed_at_once_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = [False, True, True]
+    plain = publish._lock
+
+    def lock(handle: int) -> bool | None:
+        answer = answers.pop(0)
+        if len(answers) == 1:
+            [found] = tmp_path.glob(".n.om.tmp-*")
+            found.unlink()
+        return plain(handle) if answer else False
+
+    monkeypatch.setattr(publish, "_lock", lock)
+    publish_bytes(tmp_path / "n.om", b"x")
+    assert (tmp_path / "n.om").read_bytes() == b"x" and answers == []
+    assert os.listdir(tmp_path) == ["n.om"]
+
+
+def test_files_are_published_where_files_have_no_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(publish, "_lock", lambda handle: None)
+    stale = tmp_path / ".m.om.tmp-999999999"
+    stale.write_bytes(b"half")
+    publish_bytes(tmp_path / "m.om", b"x")
+    assert (tmp_path / "m.om").read_bytes() == b"x" and stale.exists()

@@ -196,12 +196,13 @@ def test_a_pipe_with_a_reader_gets_the_output(work: Path) -> None:
 def test_the_next_writer_removes_what_killed_ones_left(tmp_path: Path) -> None:
     dead = subprocess.Popen([sys.executable, "-c", ""])
     dead.wait()
-    gone, other, alive = (
+    old, gone, other, alive = (
         tmp_path / f".o.om.tmp-{dead.pid}",
+        tmp_path / f".o.om.tmp-{dead.pid}-0123abcd",
         tmp_path / f".p.om.tmp-{dead.pid}",
         tmp_path / f".o.om.tmp-{os.getppid()}",
     )
-    for path in (gone, other, alive):
+    for path in (old, gone, other, alive):
         path.write_bytes(b"half")
     publish_bytes(tmp_path / "o.om", b"whole")
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["o.om", other.name, alive.name])
@@ -222,7 +223,9 @@ def test_a_file_whose_writer_still_holds_it_stays(tmp_path: Path) -> None:
     assert not held.exists()
 
 
-@pytest.mark.parametrize("name", ["o.om.tmp-x", ".o.om.tmp-", ".o.om.tmp-12x", ".o.om.tmp--1", ".o.om.tmp-\u0663"])
+@pytest.mark.parametrize(
+    "name", ["o.om.tmp-x", ".o.om.tmp-", ".o.om.tmp-12x", ".o.om.tmp--1", ".o.om.tmp-\u0663", ".o.om.tmp-999999999-x"]
+)
 def test_other_names_are_no_temporary_files(name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(b"mine")
     publish_bytes(tmp_path / "o.om", b"whole")
