@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from types import MappingProxyType
 
 from gecli.ir.attributes import CONST_TYPES, DATA_TYPES
 from gecli.ir.graph import Graph
@@ -36,11 +37,13 @@ class Buffers:
     aliases: int
 
 
-def collect_buffers(order: list[OpDesc], graph: Graph, elsewhere: Collection[Port]) -> Buffers:
+def collect_buffers(
+    order: list[OpDesc], graph: Graph, elsewhere: Collection[Port], into: Mapping[Port, Port] = MappingProxyType({})
+) -> Buffers:
     """The buffers of `graph`, whose nodes run in `order`; `elsewhere` are ports that lie in variable memory.
 
-    View operators (Reshape and its like) share the buffer of their input. Sizes are GE's padded sizes rounded up to
-    512. Every shape must be static.
+    View operators (Reshape and its like) share the buffer of their input, and so do the keys of `into`, which write
+    what another node has made. Sizes are GE's padded sizes rounded up to 512. Every shape must be static.
     """
     step = {node: position for position, node in enumerate(order)}
     views: dict[str, bool] = {}  # by type
@@ -57,7 +60,7 @@ def collect_buffers(order: list[OpDesc], graph: Graph, elsewhere: Collection[Por
             port = Port(node, index)
             if port in elsewhere:
                 continue
-            source = _viewed(node) if view and not index else None
+            source = into.get(port) if port in into else _viewed(node) if view and not index else None
             root = port if source is None else owner.get(source, port)
             owner[port] = root
             if root is port:

@@ -59,7 +59,8 @@ def plan_model(
     layout = lay_out_weights([weight_of(node) for node in constants])
     memory = None
     if static:
-        memory = plan_memory(collect_buffers(order, graph, in_variable_memory.ports), reuse=reuse)
+        buffers = collect_buffers(order, graph, in_variable_memory.ports, in_variable_memory.aliases)
+        memory = plan_memory(buffers, reuse=reuse)
     offsets: dict[Port, int] = dict(memory.offsets) if memory else {}
     offsets.update(in_variable_memory.offsets)
     offsets.update({Port(node, 0): offset for node, offset in zip(constants, layout.offsets)})

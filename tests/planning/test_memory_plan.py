@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gecli.ir.op_desc import OpDesc, Port
-from gecli.planning.buffers import Buffer, Buffers
+from gecli.ir.text import parse
+from gecli.planning.buffers import Buffer, Buffers, collect_buffers
 from gecli.planning.free_space import FreeSpace
 from gecli.planning.memory import lower_bound, plan_memory, verify_placement
 
@@ -74,6 +75,25 @@ def test_a_chain_of_many_buffers_is_planned_without_a_gap() -> None:
     buffers = [buffer(f"b{i}", 512 * (1 + i % 7), i, i + 1) for i in range(20_000)]
     plan = plan_memory(reusable(*buffers))
     assert plan.gap_percent <= 5.0
+
+
+def test_a_block_lives_until_the_last_reader_of_what_is_written_into_it() -> None:
+    """`set` writes the output of `cast`: nothing else may lie there before `late` has read it."""
+    graph = parse(
+        """graph g(%x : f16[256] ND) {
+        %cast = Cast(%x) {dst_type=0} : f32[256] ND
+        %set = Relu(%cast) : f32[256] ND
+        %other = Relu(%set) : f32[256] ND
+        %more = Relu(%other) : f32[256] ND
+        %late = Add(%set, %more) : f32[256] ND
+        return %late
+        }"""
+    )
+    node = {each.name: each for each in graph.nodes()}
+    buffers = collect_buffers(graph.nodes(), graph, (), {node["set"].out(): node["cast"].out()})
+    (shared,) = [each for each in buffers.reusable if node["set"].out() in each.ports]
+    assert shared.ports == (node["cast"].out(), node["set"].out())
+    assert shared.last == graph.nodes().index(node["late"])
 
 
 def test_many_buffers_that_live_long_are_placed_and_verified() -> None:
