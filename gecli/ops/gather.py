@@ -52,7 +52,7 @@ def gather(x: Array, indices: Array, axis: int, batch_dims: int = 0, negative: b
         np.take(x[where], picks[where], place - batch) for where in np.ndindex(*lead)
     ]  # one numpy call a batch entry: batches are few
     tail = (*x.shape[batch:place], *indices.shape[batch:], *x.shape[place + 1 :])
-    return np.stack(parts).reshape(*lead, *tail) if parts else np.empty((*lead, *tail), x.dtype)
+    return np.stack(parts).reshape((*lead, *tail)) if parts else np.empty((*lead, *tail), x.dtype)
 
 
 def bind_gather(x: Array, indices: Array, y: Array, axis: int, fixed: bool, negative: bool) -> Step:

@@ -163,7 +163,7 @@ class FullyConnection(Bound):
         if b is not None:
             y = y + b.reshape(-1).astype(y.dtype, copy=False)
         tail = (1, 1) if x.ndim == 4 and self.axis == 1 else ()
-        return y.reshape(*lead, self.num_output, *tail)
+        return y.reshape((*lead, self.num_output, *tail))
 
 
 @operator(onnx=From("Einsum"))

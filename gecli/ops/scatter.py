@@ -127,7 +127,7 @@ def scatter_rows(var: Array, indices: Array, updates: Array, how: str) -> Array:
     """A copy of var with rows `indices` combined with updates; indices beyond the rows are an error."""
     result = var.copy()
     rows = checked(indices, var.shape[0], negative=False)
-    combine(how)(result, rows, updates.reshape(*indices.shape, *var.shape[1:]))
+    combine(how)(result, rows, updates.reshape((*indices.shape, *var.shape[1:])))
     return result
 
 
@@ -136,12 +136,12 @@ def scatter_nd(var: Array, indices: Array, updates: Array, how: str, negative: b
     result = var.copy()
     depth = indices.shape[-1]
     if depth == 0:
-        flat = updates.reshape(-1, *var.shape)
+        flat = updates.reshape((-1, *var.shape))
         for part in flat:
             combine(how)(result, (), part)
         return result
     index = nd_index(indices, var.shape, 0, negative)
-    combine(how)(result, index, updates.reshape(*indices.shape[:-1], *var.shape[depth:]))
+    combine(how)(result, index, updates.reshape((*indices.shape[:-1], *var.shape[depth:])))
     return result
 
 

@@ -57,6 +57,14 @@ CASES: dict[str, tuple[str, list[Any], dict[str, Any], int]] = {
     "scatter nd element": ("ScatterND", [values(4, 2), ints([[0, 1], [3, 0]]), values(2)], {}, 11),
     "scatter nd add": ("ScatterND", [values(4), ints([[1], [1]]), values(2)], {"reduction": "add"}, 16),
     "scatter nd mul": ("ScatterND", [values(4), ints([[1], [1]]), values(2)], {"reduction": "mul"}, 16),
+    "scatter nd scalar": ("ScatterND", [values(3, 4), ints([2, -1]), values()], {}, 13),
+    "scatter nd scalar of one axis": ("ScatterND", [values(3), ints([1]), values()], {}, 11),
+    **{
+        f"scatter nd scalar {how}": ("ScatterND", [values(3, 4), ints([2, 1]), np.float32(7)], {"reduction": how}, 18)
+        for how in ("none", "add", "mul", "max", "min")
+    },
+    "scatter nd row": ("ScatterND", [values(3, 4), ints([1]), values(4)], {"reduction": "add"}, 16),
+    "gather nd scalar": ("GatherND", [values(3, 4), ints([2, 1])], {}, 13),
     "scatter nd min": ("ScatterND", [values(4), ints([[3], [1]]), values(2)], {"reduction": "min"}, 18),
 }
 
@@ -72,6 +80,12 @@ def test_index_operators_give_what_onnxruntime_gives(case: str) -> None:
     [
         ("ScatterAdd", {}, [np.float32([1, 2, 3]), ints([0, 2, 0]), np.float32([10, 20, 30])], [41, 2, 23]),
         ("ScatterUpdate", {}, [np.float32([1, 2, 3]), ints([0, 2, 0]), np.float32([10, 20, 30])], [30, 2, 20]),
+        ("ScatterAdd", {}, [np.float32([1, 2]), ints(1), np.float32(10)], [1, 12]),
+        ("ScatterDiv", {}, [np.int32([1, -7]), ints(1), np.int32(2)], [1, -3]),
+        ("ScatterNdSub", {}, [np.float32([[1, 2]]), ints([0, 1]), np.float32(3)], [[1, -1]]),
+        ("TensorScatterUpdate", {}, [np.float32([1, 2]), ints([1]), np.float32(9)], [1, 9]),
+        ("ScatterNd", {}, [ints([1]), np.float32(3), ints([3])], [0, 3, 0]),
+        ("GatherV2", {"batch_dims": 1}, [np.float32([[1, 2], [3, 4]]), ints([0, 1]), np.int32(1)], [1, 4]),
         ("ScatterSub", {}, [np.int32([1, 2]), ints([1]), np.int32([5])], [1, -3]),
         ("ScatterMul", {}, [np.float32([1, 2]), ints([1, 1]), np.float32([5, 2])], [1, 20]),
         ("ScatterDiv", {}, [np.int32([-7, 7, 5]), ints([0, 1, 2]), np.int32([2, -2, 0])], [-3, -3, 0]),
