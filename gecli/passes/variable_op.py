@@ -150,9 +150,13 @@ def next_step(group: Group, current: TensorDesc, *, strict_cast: bool) -> TransS
 
 
 def _same_step(a: TransStep, b: TransStep) -> bool:
-    """Types and attributes too: two transposes of a square tensor give equal descriptors."""
+    """Types, attributes and origins too: of a square tensor, transposes and blocked forms of them look alike."""
     return (
-        a.type == b.type and a.src.same_storage(b.src) and a.dst.same_storage(b.dst) and dict(a.attrs) == dict(b.attrs)
+        a.type == b.type
+        and a.src.same_storage(b.src)
+        and a.dst.same_storage(b.dst)
+        and (a.dst.logical_shape, a.dst.logical_format) == (b.dst.logical_shape, b.dst.logical_format)
+        and dict(a.attrs) == dict(b.attrs)
     )
 
 

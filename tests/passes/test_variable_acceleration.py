@@ -603,3 +603,16 @@ def test_a_variable_behind_a_transpose_says_how_its_bytes_are_read(ctx: PassCont
     assert accelerate(graph, ctx) == {"variables_changed": 1, "conversions_removed": 2}
     stored = graph.node("w").output_descs[0]
     assert (stored.logical_shape, stored.logical_format) == ((2, 4, 5, 3), Format.NHWC)
+
+
+def test_readers_that_take_the_axes_for_others_do_not_agree(ctx: PassContext) -> None:
+    graph = parse("""
+        graph g() {
+          %w = Variable() : f16[2,2,2,2] NCHW
+          %a = TransData(%w) {dst_format=NC1HWC0, src_format=NCHW} : f16[2,1,2,2,16] NC1HWC0 origin [2,2,2,2] NCHW
+          %b = TransData(%w) {dst_format=NC1HWC0, src_format=NCHW} : f16[2,1,2,2,16] NC1HWC0 origin [2,2,2,2] NHWC
+          return %a, %b
+        }
+    """)
+    assert accelerate(graph, ctx) == {}
+    assert reason(ctx) == "KEYS_DIFFER"
