@@ -368,6 +368,10 @@ def describe(
     result.node_count = len(plan.order)
     result.compile_count = member.compile_count
     result.is_dynamic = plan.is_dynamic
+    if plan.is_dynamic:
+        from gecli.compiler.dynamic_cause import dynamic_cause
+
+        result.dynamic_cause = dynamic_cause(compiled.graph)
     result.image = image
     result.graph = compiled.graph
     return result

@@ -9,12 +9,14 @@ import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from gecli.artifacts.publish import is_special, place_copy, remove_file
 from gecli.cache.candidate import Found
 from gecli.cache.layout import OM, RDCPKT, entry_path
 from gecli.cache.model_cache import CacheDir, find_request, model_rows_path, note_use, save_entry_rows
 from gecli.cache.request_digest import known_files, option_items, request_digest
 from gecli.cache.stat_index import StatIndex, StatRow, numbers_of, short_name, touch_as_witness, write_rows
 from gecli.compiler.cache_setup import CacheSetup
+from gecli.compiler.job import is_one_file
 from gecli.compiler.result import CacheUse, ModelResult, OutputFile
 
 if TYPE_CHECKING:
@@ -71,17 +73,15 @@ def deliver(cache: CacheDir, job: Job, found: Found, stats: StatIndex) -> tuple[
 
     Raises OutputError, and OSError when the entry cannot be read.
     """
-    from gecli.artifacts.publish import remove_file
+    if found.has_rdcpkt and is_one_file(job.om_path):
+        from gecli.compiler.job_checks import refuse_variables_in_one_file
 
-    if found.has_rdcpkt and job.om_path == "-":
-        from gecli.compiler.job_checks import refuse_variables_on_stdout
-
-        refuse_variables_on_stdout(job.source)
+        refuse_variables_in_one_file(job.om_path, job.source)
     rdcpkt = None
     if found.has_rdcpkt:
         rdcpkt = _place(cache, found, RDCPKT, job.rdcpkt_path, stats)
     om = _place(cache, found, OM, job.om_path, stats)
-    if not found.has_rdcpkt and job.om_path != "-":
+    if not found.has_rdcpkt:
         remove_file(job.rdcpkt_path)
     return om, rdcpkt
 
@@ -124,7 +124,17 @@ def hit_result(job: Job, found: Found, setup: CacheSetup, options: Options) -> M
     return result
 
 
-REPORT_MEMBERS = ("front_end", "inputs", "outputs", "variables", "memory", "node_count", "is_dynamic", "notes")
+REPORT_MEMBERS = (
+    "front_end",
+    "inputs",
+    "outputs",
+    "variables",
+    "memory",
+    "node_count",
+    "is_dynamic",
+    "dynamic_cause",
+    "notes",
+)
 
 
 def fill_from_sidecar(result: ModelResult, sidecar: Sidecar) -> None:
@@ -159,10 +169,11 @@ def _place(cache: CacheDir, found: Found, suffix: str, target: str, stats: StatI
     if target == "-":
         _to_stdout(source, is_meant)
         return OutputFile(target, size, digest)
+    if is_special(target):
+        place_copy(source, target, is_meant)
+        return OutputFile(target, size, digest)
     rows_path = output_rows_path(cache.path, target)
     if not _is_in_place(target, size, digest, rows_path, stats):
-        from gecli.artifacts.publish import place_copy
-
         place_copy(source, target, is_meant)
     remember_output(cache, target, digest)
     return OutputFile(target, size, digest)

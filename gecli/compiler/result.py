@@ -61,6 +61,7 @@ class ModelResult:
     node_count: int = 0
     compile_count: int = 0
     is_dynamic: bool = False
+    dynamic_cause: dict[str, str] | None = None  # the node that keeps it so whatever its inputs: node, type, why
     up_to_date: bool = False
     elapsed_ms: float = 0.0
     notes: list[str] = field(default_factory=list)

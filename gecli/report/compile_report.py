@@ -40,7 +40,7 @@ def _summary(result: ModelResult) -> list[str]:
         lines.append(_variables_line(result))
     if result.is_dynamic:
         lines.append("memory    laid out at run time: shapes are dynamic")
-        lines += _dynamic_lines(result)
+        lines += [f"dynamic   {line}" for line in (_cause_text(result), _sizes_hint(result)) if line]
     else:
         lines.append(_memory_line(result))
     if result.cache.state != "off":
@@ -82,14 +82,22 @@ def _memory_line(result: ModelResult) -> str:
     )
 
 
-def _dynamic_lines(result: ModelResult) -> list[str]:
+def _cause_text(result: ModelResult) -> str:
+    """Which node keeps the model dynamic; empty when its inputs alone do."""
+    cause = result.dynamic_cause
+    return "" if cause is None else f"node {cause['node']} ({cause['type']}) keeps the model dynamic: {cause['why']}"
+
+
+def _sizes_hint(result: ModelResult) -> str:
+    """The option that gives every input a size; empty when all have one."""
     open_inputs = [row for row in result.inputs if any(dim < 0 for dim in row["shape"])]
     if not open_inputs:
-        return []
+        return ""
     shown = ";".join(
         f"{row['name']}:{','.join('N' if dim < 0 else str(dim) for dim in row['shape'])}" for row in open_inputs
     )
-    return [f'dynamic   give sizes for a static plan: --input-shape "{shown}"']
+    gain = "a static plan" if result.dynamic_cause is None else "faster steps"
+    return f'give sizes for {gain}: --input-shape "{shown}"'
 
 
 def _cache_line(cache: CacheUse) -> str:
@@ -133,6 +141,9 @@ def _records(result: ModelResult) -> list[str]:
     left_out = ("order", *(PLANNED if result.is_dynamic else ()))
     lines += [f"{key}={memory[key]}" for key in sorted(memory) if key not in left_out]
     lines.append(f"dynamic={'yes' if result.is_dynamic else 'no'}")
+    if result.is_dynamic:
+        told = (("dynamic_cause", _cause_text(result)), ("hint", _sizes_hint(result)))
+        lines += [f"{key}={text}" for key, text in told if text]
     cache = result.cache
     if cache.state != "off":
         lines.append(
@@ -179,6 +190,7 @@ def _model_json(result: ModelResult, with_times: bool, explained: Sequence[str] 
         "variables": result.variables,
         "memory": _memory_json(result),
         "dynamic": result.is_dynamic,
+        "dynamic_cause": result.dynamic_cause,
         "nodes": result.node_count,
         "compile_count": result.compile_count,
         "up_to_date": result.up_to_date,
