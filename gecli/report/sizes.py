@@ -15,6 +15,11 @@ def size_text(count: int) -> str:
     raise AssertionError("the last unit always answers")
 
 
+def counted(count: int, what: str, plural: str = "") -> str:
+    """`1 tensor`, `2 tensors`."""
+    return f"{count} {what if count == 1 else plural or what + 's'}"
+
+
 def time_text(milliseconds: float) -> str:
     """`1.42 s` or `87 ms`."""
     if milliseconds >= 1000:
