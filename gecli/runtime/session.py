@@ -33,7 +33,7 @@ from gecli.runtime.operands import Operand, to_logical, unblocked
 from gecli.runtime.program import bind_program
 from gecli.runtime.record_checks import MEMORY_SIZE, VARIABLE_BASE, require_loadable
 from gecli.runtime.variable_store import VariableStore
-from gecli.variables.trans_road import TransRoad
+from gecli.variables.trans_road import ROAD_TYPES, TransRoad
 from gecli.wire.model_record import GraphRecord
 from gecli.wire.om_faults import in_order
 
@@ -330,12 +330,13 @@ class _Loader:
     def _find_reads_and_writes(self) -> None:
         """For each variable: the node that reads it before anything in the model wrote it, and the last writer."""
         written: set[str] = set()
+        unread = self._unread_conversions()
         for node in self.graph.nodes:
             if node.type == "NetOutput":
                 continue
             for slot, port in enumerate(node.inputs):
                 name = "" if port is None else self._variable_of(port)
-                if name and name not in written and not _overwrites(node, slot):
+                if name and name not in written and not _overwrites(node, slot) and node not in unread:
                     variable = self.variables[name]
                     variable.first_reader = variable.first_reader or node.name
             for index in range(len(node.output_descs)):
@@ -343,6 +344,22 @@ class _Loader:
                 if name and not (node.is_variable and node.ref_variable is None):
                     written.add(name)
                     self.variables[name].writer = node.name
+
+    def _unread_conversions(self) -> set[OpDesc]:
+        """Conversions whose result nothing reads: behind them is an Assign, which replaces what they would give it.
+
+        They stand between a variable and its Assign when another graph of the session changed how it is stored.
+        """
+        read: set[OpDesc] = set()
+        unread: set[OpDesc] = set()
+        for node in reversed(self.graph.nodes):
+            if node.type in ROAD_TYPES and node not in read and not self._variable_of(Port(node, 0)):
+                unread.add(node)
+                continue
+            read.update(
+                port.node for slot, port in enumerate(node.inputs) if port is not None and not _overwrites(node, slot)
+            )
+        return unread
 
 
 def _overwrites(node: OpDesc, slot: int) -> bool:
