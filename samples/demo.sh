@@ -26,12 +26,15 @@ show gecli run "$out/digits.om" -i samples/digits/test_images.npz -o "$out/proba
     --compare samples/digits/expected.npz --rtol 1e-4 --atol 1e-6
 show python samples/digits/accuracy.py "$out/probabilities.npz" samples/digits/test_labels.npy
 
-say "5. Compile a training graph and its evaluation graph in one session"
-show gecli compile samples/train/conv_train.json samples/train/conv_eval.json -o "$out/train/" --train
+say "5. Compile initialisation, training and evaluation in one session: they share the variables"
+show gecli compile samples/train/conv_init.json samples/train/conv_train.json samples/train/conv_eval.json \
+    -o "$out/train/" --train
 show gecli inspect-om --vars "$out/train/conv_train.om"
 
-say "6. Loss before training, 60 steps, loss after training: one session, shared variables"
-show gecli run "$out/train/conv_eval.om" -i samples/train/held_out.npz --save-vars "$out/before.npz" -o "$out/eval0.npz"
-show gecli run "$out/train/conv_train.om" -i samples/train/batches.npz --save-vars "$out/after.npz" -o "$out/losses.npz" --quiet
+say "6. Initialise, loss before training, 60 steps, loss after training"
+show gecli run "$out/train/conv_init.om" --save-vars "$out/before.npz" -o "$out/start.npz" --quiet
+show gecli run "$out/train/conv_eval.om" -i samples/train/held_out.npz --load-vars "$out/before.npz" -o "$out/eval0.npz"
+show gecli run "$out/train/conv_train.om" -i samples/train/batches.npz --load-vars "$out/before.npz" \
+    --save-vars "$out/after.npz" -o "$out/losses.npz" --quiet
 show gecli run "$out/train/conv_eval.om" -i samples/train/held_out.npz --load-vars "$out/after.npz" -o "$out/eval1.npz"
 show python samples/train/progress.py "$out/eval0.npz" "$out/losses.npz" "$out/eval1.npz" "$out/before.npz" "$out/after.npz"
