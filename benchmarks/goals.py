@@ -21,6 +21,7 @@ COMPILE_BAR, COMPILE_MEAN_BAR = 1.6, 1.5  # the mean's first bar allows for netw
 LARGE_COMPILE_BAR = 0.55
 SYNTHETIC_COMPILE_BARS = {"elt-10k": 1.0, "elt-100k": 0.5}
 GROWTH_BAR = 1.15
+SESSIONS = (20, 2_000, 20_000)  # variables of the sessions measured; the first is nothing but start-up
 PEAK_BASE_MB, PEAK_OF_WEIGHTS = 120, 0.25
 PEAK_100K_BAR = 1.0
 DEVICE_SIZE_BAR = 1.10
@@ -74,10 +75,16 @@ class Row:
     floor: str = ""
 
 
-def table_rows(start_up: Figures | None, models: Sequence[Figures], inspect: Figures | None = None) -> list[Row]:
+def table_rows(
+    start_up: Figures | None,
+    models: Sequence[Figures],
+    inspect: Figures | None = None,
+    session: Figures | None = None,
+) -> list[Row]:
     """Every goal there are figures for, in the order of the README."""
     rows = list(_start_up_rows(start_up)) if start_up else []
     rows += _inspect_rows(inspect) if inspect else []
+    rows += _session_rows(session) if session else []
     real = [model for model in models if model.real]
     judged = [model for model in models if model.name != START_UP_MODEL]
     rows += (_against(m, "cache hit / pass", "hit", "pass", _hit_bar(m)) for m in judged)
@@ -115,6 +122,26 @@ def _inspect_rows(figures: Figures) -> Iterator[Row]:
     yield _limit_row("inspect-om --nodes of elt-100k", figures, "nodes", nodes or [], NODES_BAR_S)
     bound = INSPECT_PEAK_OF_FILE * figures.om_bytes.get("many", 0) + INSPECT_PEAK_BASE
     yield _inspect_peak("inspect-om --nodes of elt-100k, peak memory", figures, "nodes", bound)
+
+
+def _session_rows(figures: Figures) -> Iterator[Row]:
+    """Three graphs that share variables, 10 nodes a variable: time, memory, and how time grows."""
+    start, small, large = (figures.wall_s.get(str(count), []) for count in SESSIONS)
+    for count, walls in zip(SESSIONS[1:], (small, large)):
+        what = f"session, {count:,} variables and {10 * count:,} nodes"
+        why = "" if walls else figures.why_not(str(count))
+        yield Row(what, _time(walls), "", "", "-", None, why)
+        yield Row(f"{what}: peak memory", _peak(figures.peak_mb.get(str(count))), "", "", "-", None, why)
+    measure = f"growth exponent: session of {SESSIONS[1]:,} to {SESSIONS[2]:,} variables"
+    # Of each round: what slows a round down slows all of its compiles.
+    powers = [growth_exponent(*walls) for walls in zip(start, small, large)]
+    powers = [power for power in powers if not math.isnan(power)]
+    if not powers:
+        why = figures.why_not(*map(str, SESSIONS)) if figures.failures else "noise exceeds the difference"
+        yield Row(measure, "-", "", "", _bar(GROWTH_BAR), None, why)
+        return
+    power = statistics.median(powers)
+    yield Row(measure, number(power), "", "", _bar(GROWTH_BAR), power <= GROWTH_BAR)
 
 
 def _limit_row(measure: str, figures: Figures, job: str, walls: Sequence[float], bar_s: float) -> Row:

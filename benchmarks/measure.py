@@ -20,6 +20,7 @@ GECLI = [sys.executable, "-m", "gecli"]
 PASS = [sys.executable, "-c", "pass"]
 MAX_CALLS = 10_000
 HIT_MARKS = ("cache=hit", "cache     hit")
+SESSION_GRAPHS = ("init", "train", "eval")  # as make_sessions.py writes them, in the order of the command line
 START_UP_ROUNDS = 7  # cheap, and a difference of a few milliseconds counts
 
 
@@ -65,6 +66,18 @@ class Bench:
                 "nodes": [*show, "many.om", "--nodes"],
             }
             session.take(figures, {name: session.job(words) for name, words in commands.items()})
+        return figures
+
+    def compiling_sessions(self, folders: Mapping[int, Path]) -> Figures:
+        """Compiles of three graphs that share variables, by the number of variables; the fewest are the start-up."""
+        figures = Figures("session")
+        with tempfile.TemporaryDirectory() as folder:
+            session = Session(self, Path(folder))
+            jobs = {}
+            for count, graphs in folders.items():
+                sources = [str(graphs.resolve() / f"{name}.json") for name in SESSION_GRAPHS]
+                jobs[str(count)] = session.job([*GECLI, "compile", *sources, "-o", f"om{count}/", "--quiet"])
+            session.take(figures, jobs)
         return figures
 
     def model(self, model: Path, real: bool) -> Figures:

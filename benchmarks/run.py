@@ -15,7 +15,7 @@ from pathlib import Path
 
 from feeds import feeds_path
 from figures import Figures
-from goals import markdown, summary, table_rows
+from goals import SESSIONS, markdown, summary, table_rows
 from measure import HERE, Bench
 from whole_process import environment
 
@@ -23,7 +23,7 @@ SYNTHETIC = ["elt-10", "elt-1k", "elt-10k", "elt-100k", "bert-base-shape"]
 ON_REQUEST = ["mlp-deep"]  # synthetic too, measured when --only names it
 QUICK_SYNTHETIC = ["elt-10", "elt-1k", "elt-10k"]
 QUICK_BYTES = 5_000_000
-START_UP, INSPECT = "start-up", "inspect"
+START_UP, INSPECT, SESSION = "start-up", "inspect", "session"
 INSPECTED = ["gib", "elt-100k"]
 FACTS = """
 import json, numpy, onnxruntime, gecli.version
@@ -46,6 +46,9 @@ def main() -> int:
     inspect = None
     if INSPECT in only or not (only or options.quick):
         inspect = bench.inspecting(*made_models(options.synthetic, INSPECTED))
+    session = None
+    if SESSION in only or not (only or options.quick):
+        session = bench.compiling_sessions({count: made_session(options.synthetic, count) for count in SESSIONS})
     figures: list[Figures] = []
 
     def keep() -> None:
@@ -54,6 +57,7 @@ def main() -> int:
                 "machine": facts,
                 "start_up": start_up and asdict(start_up),
                 "inspect": inspect and asdict(inspect),
+                "session": session and asdict(session),
                 "models": [asdict(each) for each in figures],
             }
             options.json.write_text(json.dumps(kept, indent=1))
@@ -64,7 +68,7 @@ def main() -> int:
         figures.append(bench.model(path, real=path in real))
         print(f"{path.stem}: {time.perf_counter() - start:.0f} s", file=sys.stderr, flush=True)
         keep()
-    rows = table_rows(start_up, figures, inspect)
+    rows = table_rows(start_up, figures, inspect, session)
     print("\n".join(f"{name}: {value}" for name, value in facts.items()), markdown(rows), summary(rows), sep="\n\n")
     return 0
 
@@ -78,7 +82,10 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=5, help="measured rounds after one to warm up (default 5)")
     parser.add_argument("--threads", type=int, default=cores(), help="of gecli and of its peers (default: the cores)")
     parser.add_argument(
-        "--only", default="", metavar="NAME,...", help=f"only these models; {START_UP} and {INSPECT} are names too"
+        "--only",
+        default="",
+        metavar="NAME,...",
+        help=f"only these models; {START_UP}, {INSPECT} and {SESSION} are names too",
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every figure here, model by model")
     parser.add_argument("--quick", action="store_true", help="one round, small models only, no ReferenceEvaluator")
@@ -96,7 +103,7 @@ def choose_models(models: Path | None, synthetic: Path, only: set[str], quick: b
     if only:
         real = [path for path in real if path.stem in only]
         names = [name for name in [*SYNTHETIC, *ON_REQUEST] if name in only]
-        unknown = only - {path.stem for path in real} - {*names, START_UP, INSPECT}
+        unknown = only - {path.stem for path in real} - {*names, START_UP, INSPECT, SESSION}
         if unknown:
             raise SystemExit(f"no such model: {', '.join(sorted(unknown))}")
     return real, made_models(synthetic, names)
@@ -109,6 +116,15 @@ def made_models(synthetic: Path, names: list[str]) -> list[Path]:
     if missing:
         subprocess.run([sys.executable, str(HERE / "make_models.py"), str(synthetic), *missing], check=True, stdout=2)
     return made
+
+
+def made_session(synthetic: Path, variables: int) -> Path:
+    """The folder with the graphs of a session with so many variables; made when missing."""
+    folder = synthetic / f"session-{variables}"
+    if not (folder / "eval.json").is_file():  # the last one that is written
+        words = [sys.executable, str(HERE / "make_sessions.py"), str(folder), str(variables)]
+        subprocess.run(words, check=True, stdout=2)
+    return folder
 
 
 def size(path: Path) -> int:

@@ -116,6 +116,26 @@ def test_inspection_is_held_against_seconds_and_bytes() -> None:
     }
 
 
+def test_the_growth_of_sessions_is_judged_round_by_round_net_of_start_up() -> None:
+    walls = {"20": [0.5, 1.0, 0.5], "2000": [1.5, 3.0, 1.5], "20000": [10.5, 41.0, 20.5]}
+    figures = Figures("session", wall_s=walls, peak_mb={"20": 60.0, "2000": 200.0, "20000": 1300.0})
+    rows = {row.measure: (row.ours, row.bar, row.met) for row in table_rows(None, [], session=figures)}
+    assert rows == {
+        "session, 2,000 variables and 20,000 nodes": ("1.50 s", "-", None),
+        "session, 2,000 variables and 20,000 nodes: peak memory": ("200 MB", "-", None),
+        "session, 20,000 variables and 200,000 nodes": ("20.50 s", "-", None),
+        "session, 20,000 variables and 200,000 nodes: peak memory": ("1300 MB", "-", None),
+        "growth exponent: session of 2,000 to 20,000 variables": ("1.30", "<= 1.15", False),
+    }
+
+
+def test_a_session_that_failed_has_the_reason_in_its_rows() -> None:
+    walls, failures = {"20": [0.5], "2000": [1.5]}, {"20000": "exit 4: error[G2001]: no"}
+    rows = table_rows(None, [], session=Figures("session", wall_s=walls, failures=failures))
+    assert [row.note for row in rows] == ["", "", *["20000: exit 4: error[G2001]: no"] * 3]
+    assert {row.met for row in rows} == {None}
+
+
 def test_an_inspection_that_failed_has_the_reason_in_every_row() -> None:
     figures = Figures("inspect", failures={"compile": "gib.onnx: exit 5: error[G6002]: no space"})
     rows = table_rows(None, [], figures)

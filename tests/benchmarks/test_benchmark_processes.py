@@ -18,7 +18,7 @@ import make_models  # noqa: E402  # the folder is on the path only now
 from feeds import count_nodes, input_shape_option, make_feeds  # noqa: E402
 from measure import Bench  # noqa: E402
 from output_error import output_error  # noqa: E402
-from run import choose_models  # noqa: E402
+from run import choose_models, made_session  # noqa: E402
 from whole_process import Run, environment, interleave, run_process  # noqa: E402
 
 GOOD = Run(0.1, 0.1, 10, 0, "", "")
@@ -136,6 +136,16 @@ def test_inspection_is_measured_from_end_to_end(tmp_path: Path) -> None:
     assert set(figures.om_bytes) == {"large", "many"}
     failed = bench.inspecting(tmp_path / "absent.onnx", tmp_path / "elt-10.onnx")
     assert "absent.onnx: exit 3" in failed.failures["compile"] and not failed.wall_s
+
+
+def test_sessions_are_measured_from_end_to_end(tmp_path: Path) -> None:
+    bench = Bench(rounds=1, threads=1, warm_up=0)
+    figures = bench.compiling_sessions({count: made_session(tmp_path, count) for count in (5, 8)})
+    assert figures.failures == {}
+    assert set(figures.wall_s) == set(figures.peak_mb) == {"5", "8"}
+    (tmp_path / "session-8/train.json").unlink()
+    failed = bench.compiling_sessions({8: tmp_path / "session-8"})
+    assert "exit 3" in failed.failures["8"] and not failed.wall_s
 
 
 def test_a_model_is_measured_from_end_to_end(tmp_path: Path) -> None:
