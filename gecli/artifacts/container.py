@@ -5,6 +5,7 @@ Nothing else is read. Every number is checked before it is used.
 
 from __future__ import annotations
 
+from math import log2
 from typing import Any, NamedTuple
 
 from gecli.artifacts.file_access import pread
@@ -35,6 +36,9 @@ from gecli.wire.om_faults import om_error, om_problem
 MAX_MODELS = 4096
 MIN_MODEL_BYTES = 16  # a table of one entry: fewer bytes hold no model
 BUNDLE_HEAD_BYTES = 280  # header and table of one entry: the least that can be a bundle
+SAMPLE_BYTES = 8192  # of a file without magic; as many random bytes have 7.97 bits each
+RANDOM_BITS = 7.9
+CIPHER_BLOCK_BYTES = 16
 _COMPILE_AGAIN = "give the .om that gecli compile or atc wrote"
 
 
@@ -140,9 +144,23 @@ class ContainerReader:
             0,
             expected=MAGIC.hex(" "),
             actual=shown,
-            why="an OM file begins with 'IMOD'; a file encrypted by a third party does not",
+            why=self.unknown_content(),
             do=_COMPILE_AGAIN,
         )
+
+    def unknown_content(self) -> str:
+        """What a file without magic looks like; ciphers leave bytes that look random, in whole blocks."""
+        sample = pread(self.handle, self.base, SAMPLE_BYTES)
+        begins = "an OM file begins with 'IMOD'"
+        if sample and all(byte >= 32 or byte in b"\t\n\r\f" for byte in sample):
+            return f"{begins}; this is text"
+        if len(sample) < SAMPLE_BYTES or self.size % CIPHER_BLOCK_BYTES:
+            return begins
+        counts = [sample.count(value) for value in range(256)]
+        bits = -sum(count / len(sample) * log2(count / len(sample)) for count in counts if count)
+        if bits < RANDOM_BITS:
+            return begins
+        return f"{begins}; this one looks random from its first byte, as after an encryption by a third party"
 
     def check_header(self, header: OmHeader) -> None:
         if header.is_encrypt == 1:
@@ -182,11 +200,10 @@ class ContainerReader:
         if declared == actual:
             return
         kind = "truncated" if declared > actual else "trailing-bytes"
-        offset = 184 if header.model_length else 76
         raise self.fail(
             kind,
             f"the header declares {declared} bytes behind it, the file has {actual}",
-            offset,
+            HEADER_BYTES + min(declared, actual),  # where the file ends, or where what is too much begins
             expected=declared,
             actual=actual,
         )
@@ -330,7 +347,7 @@ class ContainerReader:
             raise self.fail(
                 kind,
                 f"the header declares {header.model_length} bytes, the file has {self.size}",
-                184,
+                min(header.model_length, self.size),
                 expected=header.model_length,
                 actual=self.size,
             )

@@ -100,12 +100,16 @@ class OmFile:
         if index and root_names is None:
             root_names = self.root_names()
         weights = self.models[index].partition(PartitionType.WEIGHTS_DATA)
-        area = None if weights is None else WeightArea(self.path, weights.offset_bytes, weights.size_bytes)
+        end = self.base + self.size_bytes  # a damaged file may hold only a part of the weights
+        area = None
+        if weights is not None:
+            held = max(min(weights.size_bytes, end - weights.offset_bytes), 0)
+            area = WeightArea(self.path, weights.offset_bytes, held)
         with self.source(part) as source:
             return decode_model(
                 source,
                 path=self.path,
-                file_size=self.base + self.size_bytes,
+                file_size=end,
                 weights=area,
                 root_names=root_names,
             )

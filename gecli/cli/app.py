@@ -150,7 +150,8 @@ def _failed(error: Exception, found: Scan, console: Console, compat: bool) -> in
 
 def error_document(subcommand: str, errors: tuple[Diagnostic, ...], warnings: list[Diagnostic]) -> dict[str, Any]:
     """The JSON document of a command that failed before it had a document of its own."""
-    name = subcommand.replace("inspect-om", "inspect").replace(" ", "-") or "gecli"
+    # The views of inspect-om have published schemas, and so has the document of an error.
+    name = "inspect.error" if subcommand == "inspect-om" else subcommand.replace(" ", "-") or "gecli"
     return {
         "schema": f"gecli.{name}/1",
         "gecli_version": __version__,

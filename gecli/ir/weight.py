@@ -102,7 +102,30 @@ class Fill:
             left -= step
 
 
-Source = Inline | FileSlice | Fill
+@dataclass(frozen=True, slots=True)
+class Absent:
+    """Bytes that a file speaks of and does not hold, or only in part: a cut file, a model without its container.
+
+    `area_offset_bytes` counts from the start of WEIGHTS_DATA, None where nothing tells it. Of the `length_bytes`,
+    `held_bytes` are there.
+    """
+
+    length_bytes: int
+    area_offset_bytes: int | None = None
+    held_bytes: int = 0
+
+    @property
+    def nbytes(self) -> int:
+        return self.length_bytes
+
+    def read(self) -> bytes:
+        raise EOFError(f"{self.length_bytes} bytes are not in the file")
+
+    def chunks(self) -> Iterator[bytes]:
+        raise EOFError(f"{self.length_bytes} bytes are not in the file")
+
+
+Source = Inline | FileSlice | Fill | Absent
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,6 +42,8 @@ class FileKind(Enum):
     GZIP = "gzip"
     NUMPY = "numpy"
     SVP = "svp"
+    GECLI_TEXT = "gecli-text"
+    GECLI_DOCUMENT = "gecli-document"
     EMPTY = "empty"
     DIRECTORY = "directory"
     UNKNOWN = "unknown"
@@ -107,6 +109,12 @@ _REFUSALS: dict[FileKind, _Refusal] = {
                              "arrays are inputs: gecli run MODEL.om -i FILE"),
     FileKind.SVP: _Refusal("G3008", "this is a model for the SVP accelerator", "it begins with PICO",
                            "compile the source model with gecli"),
+    FileKind.GECLI_TEXT: _Refusal("G1001", "this is the text of a graph that gecli wrote (readable dump)",
+                                  "it begins with `graph NAME(`, and is for reading only",
+                                  "give the model it was written from, or the OM of the same compile"),
+    FileKind.GECLI_DOCUMENT: _Refusal("G1001", "this is a report or document of gecli, not a model",
+                                      "its member `schema` begins with `gecli.`",
+                                      "give the model or the OM that it tells of"),
     FileKind.EMPTY: _Refusal("G1002", "the file is empty", "it has 0 bytes", _AGAIN),
     FileKind.DIRECTORY: _Refusal("E13006", "this is a directory", "a model is one file", "give the file inside it"),
     FileKind.UNKNOWN: _Refusal("E10041", "this is not a model that gecli knows",
@@ -123,6 +131,11 @@ _MAGICS: tuple[tuple[int, bytes, FileKind], ...] = (
     (0, b"\x1f\x8b\x08", FileKind.GZIP),
     (0, b"\x93NUMPY", FileKind.NUMPY),
 )
+
+
+_GECLI_GRAPH = re.compile(r"(\s*(#[^\n]*)?\n)*graph [^\n(]+\([^\n]*\{\s*\n")
+# The document of the whole model is a graph that can be compiled (cli.md 2.2).
+_GECLI_SCHEMA = re.compile(rb'"schema"\s*:\s*"gecli\.(?!inspect/)[a-z.-]+/\d+"')
 
 
 def sniff(path: str) -> FileKind:
@@ -201,6 +214,8 @@ def _text_kind(source: ByteSource, head: bytes) -> FileKind | None:
     if b"\x00" in head or not _mostly_printable(head):
         return None
     text = source.read(0, 1 << 18).decode("utf-8", "replace")
+    if _GECLI_GRAPH.match(text):
+        return FileKind.GECLI_TEXT
     has_node = re.search(r"^\s*node\s*\{", text, re.MULTILINE) is not None
     has_graph = re.search(r"^\s*graph\s*\{", text, re.MULTILINE) is not None
     if re.search(r"^\s*ir_version:", text, re.MULTILINE) or (has_node and "op_type:" in text):
@@ -221,6 +236,8 @@ def _mostly_printable(head: bytes) -> bool:
 def _json_kind(source: ByteSource) -> FileKind:
     """By the members' names; the whole file is not parsed here."""
     text = source.read(0, source.size) if source.size <= 1 << 22 else source.read(0, 1 << 20) + _tail(source)
+    if _GECLI_SCHEMA.search(text) and b'"gecli_graph"' not in text:
+        return FileKind.GECLI_DOCUMENT
     if b'"nodes"' in text and (b'"links"' in text or b'"edges"' in text):
         return FileKind.JSON
     if b'"gecli_graph"' in text or b'"nodes"' in text:

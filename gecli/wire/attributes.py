@@ -13,7 +13,7 @@ from gecli.ir.attributes import NamedAttrs, RawAttr
 from gecli.ir.dtype import DataType
 from gecli.ir.format import Format
 from gecli.ir.tensor_desc import TensorDesc
-from gecli.ir.weight import FileSlice, Inline, Source, Weight
+from gecli.ir.weight import Absent, FileSlice, Inline, Source, Weight
 from gecli.pb import ge_ir_pb2 as ge_ir
 from gecli.records import dataclass
 from gecli.wire.attribute_names import AttrNames
@@ -172,18 +172,22 @@ class WeightArea:
 class AttrReader:
     """Decodes the attributes of one model: knows its file, its weights and its compressed names.
 
-    What is wrong but does not hinder reading is collected in `problems`.
+    What is wrong but does not hinder reading is collected in `problems`. The constants of a model without container
+    lie in the WEIGHTS_DATA of a file that is not here: they are counted in `outside_count` and `outside_bytes`.
     """
 
     path: str | None = None
     file_size: int = 0
     weights: WeightArea | None = None
+    in_container: bool = True
     budget: MemoryBudget = field(default_factory=lambda: MemoryBudget(0))
     names: tuple[AttrNames, ...] = ()
     problems: list[Diagnostic] = field(default_factory=list)
     where: str = ""
     offset: int = 0
     unreadable_names: int = 0
+    outside_count: int = 0
+    outside_bytes: int = 0
     depth: int = 0
     _values: dict[bytes, Any] = field(default_factory=dict)
     _named: dict[tuple[str, bytes], tuple[str, Any]] = field(default_factory=dict)
@@ -366,7 +370,7 @@ class AttrReader:
         source = self._source(message, size, place if merged is None else merged)
         held = source.nbytes
         has_size = clean.dtype.bits is not None and clean.dtype not in _TEXT_TYPES and clean.is_static
-        if held and has_size and clean.nbytes != held:
+        if held and has_size and clean.nbytes != held and not isinstance(source, Absent):
             # Not an error: the packed forms of some device formats have their own sizes.
             self.problem(
                 "bad-weights",
@@ -387,6 +391,10 @@ class AttrReader:
             return Inline(b"")
         if size == 0 and (area is None or not 0 < place <= area.size_bytes):
             return Inline(b"")  # an empty constant without a place of its own
+        if area is None and not self.in_container and size > 0 and place >= 0:
+            self.outside_count += 1
+            self.outside_bytes += size
+            return Absent(size, place)
         if area is None or size < 0 or place < 0 or place + size > area.size_bytes:
             held = 0 if area is None else area.size_bytes
             self.problem(
@@ -395,7 +403,8 @@ class AttrReader:
                 expected=held,
                 actual=place + size,
             )
-            return Inline(b"")
+            there = max(min(held - place, size), 0) if place >= 0 else 0
+            return Absent(max(size, 0), place if place >= 0 else None, there)
         return FileSlice(area.path, area.offset_bytes + place, size)
 
     def _slice(self, offset: int, length: int) -> Source:
@@ -403,7 +412,7 @@ class AttrReader:
         if self.path is None or offset + length > self.file_size:
             held = f"the file, which has {self.file_size} bytes"
             self.problem("bad-weights", f"tensor data of {length} bytes at {offset} lie outside {held}")
-            return Inline(b"")
+            return Absent(length)
         return FileSlice(self.path, offset, length)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from gecli.errors import Diagnostic
 from gecli.ir.attributes import DATA_TYPES, RawAttr
 from gecli.ir.dtype import DataType
 from gecli.ir.format import Format
@@ -41,16 +42,18 @@ def decode_model(
     file_size: int = 0,
     weights: WeightArea | None = None,
     root_names: AttrNames | None = None,
+    in_container: bool = True,
 ) -> ModelRecord:
     """The model in MODEL_DEF bytes; tensors in the file stay references.
 
-    `root_names` is the name dictionary of the root model, for the further models of a file. Raises InputError
+    `root_names` is the name dictionary of the root model, for the further models of a file. A model without container
+    has no WEIGHTS_DATA: its constants there are one note, not a fault each. Raises InputError
     (bad-proto) when the bytes are no ModelDef; what is wrong in the graph is collected in `problems`.
     """
     source: ByteSource = MemorySource(data) if isinstance(data, bytes) else data
     path = path or source.path
     with _reported(source, path), collector_paused():
-        return _Decoder(source, path, file_size, weights, root_names).model()
+        return _Decoder(source, path, file_size, weights, root_names, in_container=in_container).model()
 
 
 def decode_attr_names(source: ByteSource, *, path: str | None = None) -> AttrNames | None:
@@ -81,11 +84,13 @@ class _Decoder:
         file_size: int,
         weights: WeightArea | None,
         root_names: AttrNames | None,
+        *,
+        in_container: bool = True,
     ) -> None:
         self.source = source
         self.messages = MessageReader(source)
         self.root_names = root_names
-        self.reader = AttrReader(path, file_size, weights, MemoryBudget(source.size))
+        self.reader = AttrReader(path, file_size, weights, in_container, MemoryBudget(source.size))
         self.words: dict[str, str] = {}  # types and names that many operators share
         self.offsets: dict[tuple[int, ...], tuple[int, ...]] = {}
 
@@ -108,7 +113,18 @@ class _Decoder:
             reader.unreadable_names,
         )
         self.check_subgraphs(model, places)
+        self.note_outside()
         return model
+
+    def note_outside(self) -> None:
+        reader = self.reader
+        if not reader.outside_count:
+            return
+        many = f"{reader.outside_count} constant{'s' if reader.outside_count > 1 else ''}"
+        message = f"the {reader.outside_bytes} bytes of {many} are not here: they lie in WEIGHTS_DATA of the OM"
+        do = "gecli inspect-om the OM itself"
+        note = Diagnostic("G3012", message, kind="bad-weights", severity="note", file=reader.path, do=do)
+        reader.problems.append(note)
 
     def members(self) -> tuple[Message, dict[str, Any], list[tuple[int, int]]]:
         """The plain fields of the model, its attributes, and where its graphs are."""

@@ -34,8 +34,8 @@ STATIC = "--input-shape image:1,1,8,8"
         ("compile digits.onnx copy.onnx --stop-after parse", 0, "gecli.graphs/1"),
         ("compile missing.onnx --stop-after parse", 3, "gecli.compile/1"),
         ("compile --mode 5 --om x.txt", 2, "gecli.compile/1"),
-        ("inspect-om digits.onnx", 3, "gecli.inspect/1"),
-        ("inspect-om --stats d.om", 2, "gecli.inspect/1"),
+        ("inspect-om digits.onnx", 3, "gecli.inspect.error/1"),
+        ("inspect-om --stats d.om", 2, "gecli.inspect.error/1"),
     ],
 )
 def test_stdout_is_one_document(line: str, status: int, schema: str, gecli: Run, tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ def check(view: str, text: str) -> dict[str, Any]:
 
 def test_there_is_one_schema_for_every_document() -> None:
     names = {path.name for path in SCHEMAS.glob("inspect.*.json")}
-    assert names == {f"inspect.{view}.json" for view in (*VIEWS, "extract", "salvage", "oneline", "files")}
+    assert names == {f"inspect.{view}.json" for view in (*VIEWS, "extract", "salvage", "oneline", "files", "error")}
 
 
 @pytest.mark.parametrize("path", sorted(SCHEMAS.glob("inspect.*.json")), ids=lambda path: path.stem)
@@ -87,13 +87,47 @@ def test_a_view_of_another_kind_of_file_has_its_document_or_is_refused_by_name(
         document = check(view, shown.out)
         assert document.get("file", {}).get("kind", kind) == kind
         return
-    error = json.loads(shown.out)["errors"][0]
+    error = check("error", shown.out)["errors"][0]
     assert (shown.status, error["code"] in ("G3008", "G3010"), str(files[kind]) in error["message"]) == (3, True, True)
 
 
 def test_the_encrypted_file_has_a_document_of_its_error(inspect: Inspect) -> None:
     shown = inspect(REAL / "encrypted-2020-conv_pad.om", "--nodes", "--json")
-    assert (shown.status, json.loads(shown.out)["errors"][0]["kind"]) == (3, "not-om")
+    assert (shown.status, check("error", shown.out)["errors"][0]["kind"]) == (3, "not-om")
+
+
+FAILING = {
+    "encrypted": (REAL / "encrypted-2020-conv_pad.om").read_bytes(), "empty": b"", "text": b"no model\n" * 9,
+    "cut": (REAL / "ascend310-2022-vae.om").read_bytes()[:300_000],
+    "short": (REAL / "ascend310-2022-vae.om").read_bytes()[:99], "zip": b"PK\x03\x04" + bytes(40),
+    "html": b"<html></html>", "pickle": b"\x80\x04\x95.", "onnx-json": b'{"nodes": [], "links": []}',
+    "list": b"[1]", "lfs": b"version https://git-lfs.github.com/spec/v1\n",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", [*FAILING, "directory", "missing"])
+@pytest.mark.parametrize("view", VIEWS)
+def test_a_file_that_cannot_be_shown_has_the_document_of_an_error_for_every_view(
+    view: str, kind: str, tmp_path: Path, inspect: Inspect
+) -> None:
+    path = tmp_path / kind
+    if kind == "directory":
+        path.mkdir()
+    elif kind != "missing":
+        path.write_bytes(FAILING[kind])
+    shown = inspect(path, *VIEWS[view], "--json")
+    document = check("error", shown.out)
+    assert (shown.status, document["ok"], document["errors"][0]["severity"]) == (3, False, "error")
+    printed = json.loads(inspect(*VIEWS[view], "--json", "--print-schema").out)
+    jsonschema.Draft202012Validator(printed).validate(document)
+
+
+@pytest.mark.parametrize("words", [["--io", "--nodes"], ["--extract", "all"], ["--nodes", "--graph-name", "none"]])
+def test_a_command_that_cannot_be_carried_out_has_the_document_of_an_error(
+    words: list[str], inspect: Inspect, digits_om: Path
+) -> None:
+    shown = inspect(digits_om, *words, "--json")
+    assert (shown.status, check("error", shown.out)["ok"]) == (2, False)
 
 
 def test_a_cache_index_has_a_summary(inspect: Inspect, files: Files) -> None:
@@ -149,4 +183,8 @@ def test_print_schema_prints_the_schema_of_the_view_without_a_file(
 ) -> None:
     shown = inspect(*words, "--print-schema")
     assert (shown.status, shown.err) == (0, "")
-    assert json.loads(shown.out) == validator(name).schema
+    printed = json.loads(shown.out)
+    published = [{**validator(each).schema} for each in (name, "error")]
+    dialects = {schema.pop("$schema") for schema in published}
+    assert printed["anyOf"] == published and {printed["$schema"]} == dialects
+    jsonschema.Draft202012Validator.check_schema(printed)

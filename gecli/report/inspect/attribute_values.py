@@ -8,9 +8,9 @@ from typing import Any
 from gecli.ir.attributes import NamedAttrs, RawAttr
 from gecli.ir.dtype import DataType
 from gecli.ir.tensor_desc import TensorDesc
-from gecli.ir.weight import FileSlice, Weight
+from gecli.ir.weight import Absent, FileSlice, Weight
 from gecli.report.inspect.view import cell
-from gecli.report.sizes import dtype_text, shape_text
+from gecli.report.sizes import counted, dtype_text, shape_text
 
 TEXT_LIMIT = 100
 
@@ -63,6 +63,16 @@ def weight_json(weight: Weight) -> dict[str, Any]:
     return {**(desc_json(weight.desc) or {}), "bytes": source.nbytes, "file_offset": place}
 
 
+def held_text(weight: Weight) -> str:
+    """How many bytes a tensor has, and whether they are in the file."""
+    there = ", not in the file" if isinstance(weight.source, Absent) else ""
+    return f"{weight.source.nbytes} bytes{there}"
+
+
+def _counted_attrs(value: NamedAttrs) -> str:
+    return counted(len(value.attrs), "attribute")
+
+
 def value_text(value: Any) -> str:
     """One short line."""
     if isinstance(value, bytes):
@@ -70,13 +80,14 @@ def value_text(value: Any) -> str:
     if isinstance(value, DataType):
         return value.serial
     if isinstance(value, Weight):
-        return f"<{desc_text(value.desc)}, {value.source.nbytes} bytes>"
+        return f"<{desc_text(value.desc)}, {held_text(value)}>"
     if isinstance(value, TensorDesc):
         return f"<{desc_text(value)}>"
     if isinstance(value, NamedAttrs):
-        return f"{cell(value.name, 40)}(...)"
+        return f"{cell(value.name, 40)}(... --json has {_counted_attrs(value)})"
     if isinstance(value, RawAttr):
-        return f"<{value.kind}, {len(value.data)} bytes>" if value.data else "<no value>"
+        kind = "graph" if value.kind == "g" else value.kind
+        return f"<{kind}, {len(value.data)} bytes: --json has it>" if value.data else "<no value>"
     if isinstance(value, str):
         return f'"{cell(value, TEXT_LIMIT)}"'
     if isinstance(value, tuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import islice
@@ -59,7 +59,10 @@ def _check(options: Options, paths: list[str]) -> None:
     if options.text("to") and not options.texts("extract"):
         raise InvalidOption("E10054", "--to needs --extract", option="--extract", do="--extract all --to DIR")
     if len(paths) > 1 and options.texts("extract"):
-        raise InvalidOption("E10054", "--extract takes one file", option="--extract", do="name one file")
+        raise InvalidOption(
+            "E10054", "--extract takes one file", option="--extract", do=f"gecli inspect-om {paths[0]} --extract ...",
+            why=f"{len(paths)} files are given, and tensors of two files may have one name",
+        )  # fmt: skip
     if options.flag("embed-data") and options.text("data-file"):
         raise InvalidOption("E10047", "--embed-data and --data-file exclude each other", do="--embed-data")
     if options.flag("full") and not options.flag("json"):
@@ -67,19 +70,28 @@ def _check(options: Options, paths: list[str]) -> None:
             "E10057", "--full belongs to --json", option="--full", do="gecli inspect-om FILE --json --full"
         )
     if paths.count(STDIN) > 1:
-        raise InvalidOption("E10054", "standard input can be read once only", do="give - once")
+        raise InvalidOption("E10054", "standard input can be read once only", why="- is given twice", do="give - once")
 
 
 def _print_schema(options: Options, paths: list[str], screen: Screen) -> int:
-    """The published schema of what --json prints with these options."""
+    """The published schema of what --json prints with these options: the document of the view, or that of an error."""
+    import json
     from importlib.resources import files
 
     given = ("oneline", "extract", "salvage", *VIEWS)
     name = next((each for each in given if options.get(each)), "full" if options.flag("json") else "summary")
     name = "files" if len(paths) > 1 and name != "oneline" else {"full": "model"}.get(name, name)
     screen.document_printed = True
-    schema = files("gecli.report").joinpath("schemas", f"inspect.{name}.json")
-    _stdout_writer(screen.stdout)(schema.read_text(encoding="utf-8"))
+    folder = files("gecli.report").joinpath("schemas")
+    either = [
+        json.loads(folder.joinpath(f"inspect.{each}.json").read_text(encoding="utf-8")) for each in (name, "error")
+    ]
+    dialect = either[0]["$schema"]
+    for schema in either:
+        del schema["$schema"]  # belongs to the root of a schema only
+    title = " or ".join(schema["title"] for schema in either)
+    shown = {"$schema": dialect, "title": title, "anyOf": either}
+    _stdout_writer(screen.stdout)(json.dumps(shown, indent=2, sort_keys=True) + "\n")
     return 0
 
 
@@ -157,12 +169,18 @@ def _one_line_each(options: Options, paths: list[str], screen: Screen, out: Outp
 
 def _shown(options: Options, path: str, place: str, store: Store) -> tuple[View, Subject]:
     subject = open_subject(path, place)
-    if options.texts("extract"):
-        from gecli.report.inspect.extraction import extract
+    if options.flag("strict") and not any(options.get(name) for name in VIEWS if name != "summary"):
+        _check_all(subject)  # the verdict of the summary counts what is found
+    return _view_or_files(subject, options, store), subject
 
-        names, directory = options.texts("extract"), options.text("to") or "."
-        return extract(subject, names, directory, origin_format=options.flag("origin-format")), subject
-    return view_of(subject, options, store), subject
+
+def _view_or_files(subject: Subject, options: Options, store: Store) -> View:
+    if not options.texts("extract"):
+        return view_of(subject, options, store)
+    from gecli.report.inspect.extraction import extract
+
+    names, directory = options.texts("extract"), options.text("to") or "."
+    return extract(subject, names, directory, origin_format=options.flag("origin-format"))
 
 
 def view_of(subject: Subject, options: Options, store: Store) -> View:
@@ -240,7 +258,12 @@ def _warnings(subject: Subject, options: Options, path: str, place: str) -> list
     if options.flag("strict"):
         _check_all(subject)
     found = [_renamed(warning, path, place) for warning in subject.warnings]
-    return [each if each.code == "G3005" else replace(each, severity=_severity(each, severity)) for each in found]
+    return [each if _is_fixed(each) else replace(each, severity=_severity(each, severity)) for each in found]
+
+
+def _is_fixed(fault: Diagnostic) -> bool:
+    """Notes stay notes; what a view could not do is an error; a newer version is a warning whatever --strict says."""
+    return fault.severity != "warning" or fault.code == "G3005"
 
 
 def _severity(fault: Diagnostic, usual: str) -> str:
@@ -274,20 +297,42 @@ def _salvaged(error: InputError, options: Options, path: str, place: str, screen
     except InputError:  # it cannot even be opened, which `error` says
         rest = None
     if rest is None:
-        raise found from error
-    view = rest.overview()
-    if any(options.get(name) for name in VIEWS if name != "summary"):
+        raise _with_salvage_given(found) from error
+    asked = options.texts("extract") or any(options.get(name) for name in VIEWS if name != "summary")
+    view = None
+    if asked:
         try:
-            view = view_of(rest.subject, options, no_data)
+            view = _view_or_files(rest.subject, options, no_data)
+            errors = [each for each in rest.subject.warnings if each.severity == "error"]
+            found = _joined(found.diagnostics, errors)
         except InputError as further:
-            found = _joined(found, _named(further, path, place))
+            found = _joined(found.diagnostics, _named(rest.explained(further), path, place).diagnostics)
+    found = _with_salvage_given(found)
+    view = view or rest.overview()
     out.write(view, [each.as_json() for each in found.diagnostics])
     screen.report(found.diagnostics)
     return found.exit_status
 
 
-def _joined(first: InputError, second: InputError) -> InputError:
-    joined = InputError.of([*first.diagnostics, *second.diagnostics])
+def _with_salvage_given(error: InputError) -> InputError:
+    """The remedy of the catalogue names --salvage, which was given already."""
+    told = InputError.of(
+        each if each.do or "--salvage" not in _remedy(each) else replace(each, do="copy or compile the file again")
+        for each in error.diagnostics
+    )
+    assert isinstance(told, InputError)
+    return told
+
+
+def _remedy(diagnostic: Diagnostic) -> str:
+    from gecli.error_catalog import entry_of
+
+    entry = entry_of(diagnostic.code)
+    return "" if entry is None else entry.remedy
+
+
+def _joined(first: Sequence[Diagnostic], second: Sequence[Diagnostic]) -> InputError:
+    joined = InputError.of([*first, *second])
     assert isinstance(joined, InputError)
     return joined
 

@@ -13,14 +13,16 @@ from typing import Any
 import numpy as np
 
 from gecli.artifacts.publish import publishing
-from gecli.errors import InputError, InvalidOption
+from gecli.errors import Diagnostic, InputError, InvalidOption
 from gecli.ir.dtype import DataType
 from gecli.ir.packing import unpack
 from gecli.ir.tensor_desc import TensorDesc
+from gecli.ir.weight import Absent
 from gecli.report.inspect.attribute_values import desc_json
 from gecli.report.inspect.subject import Subject
 from gecli.report.inspect.tensors import HeldTensor, held_tensors
 from gecli.report.inspect.view import View, cell
+from gecli.report.sizes import counted
 
 ALL = "all"
 NAME_BYTES = 200  # leaves room for the suffixes below the usual limit of 255
@@ -28,21 +30,59 @@ WIDENED = {DataType.INT4: np.int8, DataType.INT2: np.int8}
 
 
 def extract(subject: Subject, names: Sequence[str], directory: str, *, origin_format: bool = False) -> View:
-    """Write the named tensors, or `all`. Raises InvalidOption for a name that is not there, OutputError."""
+    """Write the named tensors, or `all`; one that is not whole in the file is an error among the subject's warnings.
+
+    Raises InvalidOption for a name that is not there, OutputError.
+    """
     held = {each.name: each for each in held_tensors(subject)}
     wanted = list(held.values()) if ALL in names else [_named(held, name) for name in dict.fromkeys(names)]
     rows: list[dict[str, Any]] = []
     taken: set[str] = set()
+    missing = [each for each in wanted if isinstance(each.weight.source, Absent)]
     for each in wanted:
+        if isinstance(each.weight.source, Absent):
+            continue
         stem = unique_name(each.name, taken)
         rows.append(_write(subject, each, directory, stem, origin_format))
-    if ALL in names:
+    if ALL in names and rows:
         manifest = {row["name"]: {"file": row["file"], "sha256": row["sha256"]} for row in rows}
         _publish(os.path.join(directory, "manifest.json"), [_json(manifest)])
     lines = [
         f"{os.path.join(directory, row['file'])}  {cell(row['name'])}  {row['dtype']} {row['shape']}" for row in rows
     ]
-    return View("extract", {"directory": directory, "tensors": rows}, [*lines, f"{len(rows)} tensors written"])
+    lines += [f"not written: {cell(each.name)}, {_lack(each)}" for each in missing]
+    beside = "" if not rows else ", each with its description in a .json beside it"
+    lines.append(
+        f"{counted(len(rows), 'tensor')} written{beside}"
+        + (", all of them in manifest.json" if ALL in names and rows else "")
+    )
+    if missing:
+        subject.warnings.append(_not_there(subject, missing))
+    lacking = [{"name": each.name, **_held(each)} for each in missing]
+    return View("extract", {"directory": directory, "tensors": rows, "missing": lacking}, lines)
+
+
+def _held(each: HeldTensor) -> dict[str, int]:
+    source = each.weight.source
+    return {"bytes": source.nbytes, "available": source.held_bytes if isinstance(source, Absent) else source.nbytes}
+
+
+def _lack(each: HeldTensor) -> str:
+    held = _held(each)
+    return f"{held['available']} of its {held['bytes']} bytes are in the file"
+
+
+def _not_there(subject: Subject, missing: list[HeldTensor]) -> Diagnostic:
+    first = missing[0]
+    message = f"tensor {first.name!r} is not written: {_lack(first)}"
+    if len(missing) > 1:
+        message = f"{len(missing)} tensors are not written, the first {first.name!r}: {_lack(first)}"
+    return Diagnostic(
+        "G3012", f"{subject.path}: {message}", kind="bad-weights", file=subject.path, node=first.node,
+        why="what is not in the file cannot be extracted" if subject.om is not None else
+        "the file is a model without its OM, which has the WEIGHTS_DATA",
+        do="extract them from a whole copy of the OM",
+    )  # fmt: skip
 
 
 def unique_name(name: str, taken: set[str]) -> str:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 from gecli.errors import InputError
 from gecli.loading.sniff import LOADABLE, FileKind, refusal, sniff
 
 _TOLD_BY_READER = (FileKind.OM, FileKind.SVP, FileKind.OM2, FileKind.GIT_LFS)
+SCHEMA_MEMBER = re.compile(rb'"schema"\s*:\s*"(gecli\.[a-z.-]+/\d+)"')
 MAX_NAMED = 4  # OMs of a directory that a message names
 
 
@@ -20,7 +22,20 @@ def not_an_om(kind: FileKind, path: str, do: str = "") -> InputError:
             "G3001", f"{path}: this is {what}, not an OM file", kind="not-om", file=path,
             why="it is the source of a compile", do=do or f"gecli compile {path}",
         )  # fmt: skip
-    return refusal(kind, path)
+    error = refusal(kind, path)
+    if kind is FileKind.GECLI_DOCUMENT:
+        shown = f"{path}: this is {_document_name(path)}, not an OM file"
+        error = InputError("G3001", shown, kind="not-om", file=path, why=error.first.why, do=error.first.do)
+    return error
+
+
+def _document_name(path: str) -> str:
+    """`a report of gecli (gecli.compile/1)`: what wrote a document, by its schema."""
+    with open(path, "rb") as stream:
+        head = stream.read(1 << 20)
+        stream.seek(max(os.path.getsize(path) - (1 << 16), 0))
+        match = SCHEMA_MEMBER.search(head + stream.read())
+    return f"a document of gecli ({match[1].decode()})" if match is not None else "a document of gecli"
 
 
 def instead_of_om(path: str) -> InputError | None:

@@ -8,14 +8,19 @@ from gecli.artifacts.inout_info import InOutInfo, dtype_name, inout_of
 from gecli.errors import Diagnostic
 from gecli.ir.attributes import DATA_TYPES
 from gecli.ir.format import Format
+from gecli.report.inspect.attribute_values import desc_json
 from gecli.report.inspect.subject import Subject
 from gecli.report.inspect.view import Block, Table, View, cell
 from gecli.report.sizes import dtype_text, shape_text
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from gecli.artifacts.inout_info import ModelTensor
     from gecli.ir.tensor_desc import TensorDesc
     from gecli.wire.model_record import GraphRecord, ModelRecord
+
+    Sides = tuple[TensorDesc | None, TensorDesc | None]
 
 COLUMNS = ("", "name", "dtype", "format", "shape", "origin format", "origin shape", "bytes")
 
@@ -36,6 +41,12 @@ def io_view(subject: Subject) -> View:
         for row in facts["outputs"]
         if row["query_name"] != row["name"]
     ]
+    blocks += [
+        _other_side(kind, row)
+        for kind in ("input", "output")
+        for row in facts[f"{kind}s"]
+        if row["other_side"] is not None
+    ]
     blocks += [f"{name.replace('_', ' ')}: {gears}" for name, gears in facts["gears"].items() if gears]
     blocks.append(f"source: {facts['source']}")
     return View("io", facts, blocks)
@@ -47,12 +58,15 @@ def interface_facts(subject: Subject) -> dict[str, Any]:
     model = subject.model_or_none() if stored is not None else subject.model()
     info = stored if stored is not None else _derived(subject, model)
     inputs, outputs = _origins(model.root) if model is not None and model.graphs else ({}, [])
-    input_rows = [_row(k, tensor, inputs.get(tensor.name)) for k, tensor in enumerate(info.inputs)]
-    ends = outputs if len(outputs) == len(info.outputs) else [("", None)] * len(info.outputs)
+    input_rows = [_row(k, tensor, *inputs.get(tensor.name, (None, None))) for k, tensor in enumerate(info.inputs)]
+    ends = outputs if len(outputs) == len(info.outputs) else [("", None, None)] * len(info.outputs)
     return {
         "source": "graph" if stored is None else "MODEL_INOUT_INFO",
         "inputs": input_rows,
-        "outputs": [_row(k, tensor, desc, port) for k, (tensor, (port, desc)) in enumerate(zip(info.outputs, ends))],
+        "outputs": [
+            _row(k, tensor, desc, other, port)
+            for k, (tensor, (port, desc, other)) in enumerate(zip(info.outputs, ends))
+        ],
         "gears": _gears(info),
     }
 
@@ -71,8 +85,14 @@ def _derived(subject: Subject, model: ModelRecord | None) -> InOutInfo:
         return InOutInfo()
 
 
-def _row(index: int, tensor: ModelTensor, desc: TensorDesc | None, port: str = "") -> dict[str, Any]:
-    """`name` is the name that `gecli run` uses, `query_name` what a query of the model on a device answers."""
+def _row(
+    index: int, tensor: ModelTensor, desc: TensorDesc | None, other: TensorDesc | None, port: str = ""
+) -> dict[str, Any]:
+    """`name` is the name that `gecli run` uses, `query_name` what a query of the model on a device answers.
+
+    The row has the descriptor that a query answers, which for an input is what the caller gives and for an output what
+    the last node makes (om-format.md 8.3); `other_side` is that of the other side where a conversion stands between.
+    """
     fmt = Format(tensor.format).name if 0 <= tensor.format < 1 << 32 else f"UNKNOWN_{tensor.format}"
     return {
         "index": index,
@@ -86,22 +106,43 @@ def _row(index: int, tensor: ModelTensor, desc: TensorDesc | None, port: str = "
         "origin_format": None if desc is None else desc.logical_format.name,
         "origin_shape": None if desc is None else list(desc.logical_shape),
         "size": tensor.size_bytes,
+        "other_side": None if other is None else desc_json(other),
     }
 
 
-def _origins(root: GraphRecord) -> tuple[dict[str, TensorDesc], list[tuple[str, TensorDesc | None]]]:
-    """Descriptors of the inputs by name, and `node:index` with descriptor of the outputs in order."""
-    inputs: dict[str, TensorDesc] = {}
+def _origins(root: GraphRecord) -> tuple[dict[str, Sides], list[tuple[str, TensorDesc | None, TensorDesc | None]]]:
+    """Descriptors of the inputs by name, and `node:index` with descriptors of the outputs in order."""
+    inputs: dict[str, Sides] = {}
     for node in root.nodes_of(*DATA_TYPES):
         first = node.input_descs[0] if node.input_descs else None
         desc = first or (node.output_descs[0] if node.output_descs else None)
         if desc is not None:
-            inputs.setdefault(node.name, desc)
-    outputs: list[tuple[str, TensorDesc | None]] = []
+            inputs.setdefault(node.name, (desc, _differing(desc, node.output_descs, 0)))
+    outputs: list[tuple[str, TensorDesc | None, TensorDesc | None]] = []
     for node in root.nodes_of("NetOutput"):
         ends = [(port, desc) for port, desc in zip(node.inputs, node.input_descs) if port is not None]
-        outputs = [(f"{port.node.name}:{port.index}", desc) for port, desc in ends]
+        outputs = [
+            (f"{port.node.name}:{port.index}", desc, _differing(desc, node.output_descs, k))
+            for k, (port, desc) in enumerate(ends)
+        ]
     return inputs, outputs
+
+
+def _differing(desc: TensorDesc | None, others: Sequence[TensorDesc], index: int) -> TensorDesc | None:
+    """The descriptor at the other end of a Data or NetOutput node, if its type or form is another (mobile files)."""
+    other = others[index] if index < len(others) else None
+    if desc is None or other is None:
+        return None
+    same = (desc.dtype, desc.format, desc.shape) == (other.dtype, other.format, other.shape)
+    return None if same else other
+
+
+def _other_side(kind: str, row: dict[str, Any]) -> str:
+    other = row["other_side"]
+    form = f"{dtype_text(other['dtype'])} {other['format']} {shape_text(other['shape'])}"
+    if kind == "input":
+        return f"input {row['index']} is {form} inside the model: its Data node converts what the caller gives"
+    return f"output {row['index']} is given to the caller as {form}: NetOutput converts what the last node makes"
 
 
 def _gears(info: InOutInfo) -> dict[str, Any]:

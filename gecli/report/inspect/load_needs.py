@@ -107,7 +107,7 @@ def load_needs(subject: Subject, facts: dict[str, Any], target: LoadTarget) -> l
     elif subject.om is None:
         needs.append(_need("loader", "no loader reads a graph without its OM container", found=False))
     elif subject.om.is_mobile:
-        needs.append(_need("loader", "the loader of the mobile (HiAI) tools", found=False))
+        needs.append(_need("loader", "only the mobile (HiAI) tools load it", found=False))
     model = facts.get("model")
     if model:
         if model["soc"] is not None or target.soc is not None:
@@ -116,8 +116,9 @@ def load_needs(subject: Subject, facts: dict[str, Any], target: LoadTarget) -> l
             needs += _version_needs(subject, model, target.version)
     needs += _host_needs(subject)
     needs += _file_needs(subject, facts)
-    memory = facts.get("memory")
-    if memory and any(memory.get(name) for name, _ in MEMORY):
+    memory = facts.get("memory") or {}
+    held = facts.get("held_weights") if subject.om is not None else None
+    if any(memory.get(name) for name, _ in MEMORY) or (held and held["bytes"]):
         needs.append(_memory_need(memory, facts))
     return needs
 
@@ -243,6 +244,8 @@ def _weight_file(directory: str, name: str, end: int) -> dict[str, Any]:
 
 
 def _memory_need(memory: dict[str, int], facts: dict[str, Any]) -> dict[str, Any]:
+    if facts["held_weights"] is not None:
+        memory = {**memory, "weight_size": facts["held_weights"]["bytes"]}
     parts = [(label, memory[name]) for name, label in MEMORY if memory.get(name)]
     if facts["variables"]["bytes"]:
         parts.append(("variables", facts["variables"]["bytes"]))
@@ -251,4 +254,7 @@ def _memory_need(memory: dict[str, int], facts: dict[str, Any]) -> dict[str, Any
         parts.append(("external weights", external))
     total = sum(size for _, size in parts)
     shown = ", ".join(f"{label} {size_text(size)}" for label, size in parts)
+    if facts["laid_out"] == "at run time":
+        shown = f"{shown}; features are laid out at run time"
+        return _need("memory", f"{size_text(total)} and more", why=shown, size=total)
     return _need("memory", size_text(total), why=shown or None, size=total)

@@ -8,10 +8,10 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from gecli.errors import InvalidOption
-from gecli.ir.attributes import INIT_VALUE, VALUE
+from gecli.ir.attributes import INIT_VALUE, VALUE, RawAttr
 from gecli.ir.weight import Weight
 from gecli.records import dataclass
-from gecli.report.inspect.attribute_values import desc_json, desc_text, value_json, value_text, weight_json
+from gecli.report.inspect.attribute_values import desc_json, desc_text, held_text, value_json, value_text, weight_json
 from gecli.report.inspect.subject import Subject
 from gecli.report.inspect.view import Block, Rows, Table, View, cell
 from gecli.report.sizes import dtype_text, shape_text
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 COLUMNS = ("id", "name", "type", "engine", "stream", "inputs", "outputs", "formats", "shapes")
 SHOWN_USERS = 4
+SHOWN_INPUTS = 8
+WHOLE_NAME = 1000  # names are shown whole, so that they can be copied to --name; hostile ones end somewhere
 ENGINE_ATTRS = ("_ge_attr_op_kernel_lib_name", "_lxfusion_engine_name", "_coretype", "engine_name")
 Found = tuple[int, "GraphRecord", "OpDesc", "Placement"]
 
@@ -55,7 +57,7 @@ def nodes_view(subject: Subject, wanted: NodeFilter) -> View:
         lambda: (_node_json(*each, wanted.show) for model, graph in groups for each in _found(model, graph, wanted))
     )
     document = {"count": sum(1 for model, graph in groups for _ in _found(model, graph, wanted)), "nodes": rows}
-    return View("nodes", document, _blocks(groups, wanted))
+    return View("nodes", document, _blocks(subject, groups, wanted))
 
 
 def _found(model: int, graph: GraphRecord, wanted: NodeFilter) -> Iterator[Found]:
@@ -130,7 +132,22 @@ def weights_of(node: OpDesc) -> Iterator[tuple[str, Weight]]:
             yield INIT_VALUE if k == 0 else f"{INIT_VALUE}:{k}", init
 
 
-def _blocks(groups: list[tuple[int, GraphRecord]], wanted: NodeFilter) -> Iterator[Block]:
+def nested_graphs(subject: Subject) -> Iterator[dict[str, Any]]:
+    """Graphs in attributes, which mobile files have in place of subgraphs: the node and attribute that hold each."""
+    if subject.om is not None and not subject.om.is_mobile:
+        return
+    for _, _, node, _ in subject.nodes():
+        for key, value in node.attrs.items():
+            if isinstance(value, RawAttr) and value.kind == "g":
+                yield {"node": node.name, "attr": key, "bytes": len(value.data)}
+
+
+def nested_graph_text(row: dict[str, Any]) -> str:
+    where = f"{cell(row['node'])} has a graph of {row['bytes']} bytes in its attribute {cell(row['attr'])}"
+    return f"{where}; --json shows what is in it"
+
+
+def _blocks(subject: Subject, groups: list[tuple[int, GraphRecord]], wanted: NodeFilter) -> Iterator[Block]:
     for model, graph in groups:
         if len(groups) > 1:
             yield f"model {model}, graph {cell(graph.name)}"
@@ -140,6 +157,7 @@ def _blocks(groups: list[tuple[int, GraphRecord]], wanted: NodeFilter) -> Iterat
             yield _table(model, graph, wanted)
     if not groups:
         yield "no node matches"
+    yield from map(nested_graph_text, nested_graphs(subject))
 
 
 def _table(model: int, graph: GraphRecord, wanted: NodeFilter) -> Table:
@@ -148,17 +166,20 @@ def _table(model: int, graph: GraphRecord, wanted: NodeFilter) -> Table:
 
 
 def _cells(node: OpDesc, place: Placement) -> tuple[str, ...]:
-    inputs = ["-" if port is None else cell(f"{port.node.name}:{port.index}", 80) for port in node.inputs]
+    inputs = ["-" if port is None else cell(f"{port.node.name}:{port.index}", WHOLE_NAME)
+              for port in node.inputs[:SHOWN_INPUTS]]  # fmt: skip
+    if len(node.inputs) > SHOWN_INPUTS:
+        inputs.append(f"... {len(node.inputs)}")
     users = [use for each in node.users for use in each]
-    outputs = [cell(f"{use.node.name}:{use.slot}", 80) for use in users[:SHOWN_USERS]]
+    outputs = [cell(f"{use.node.name}:{use.slot}", WHOLE_NAME) for use in users[:SHOWN_USERS]]
     if len(users) > SHOWN_USERS:
         outputs.append(f"... {len(users)}")
     texts = [_form_and_shape(desc) for desc in node.output_descs or node.input_descs]
     formats = dict.fromkeys(fmt for fmt, _ in texts)
     shapes = [shape for _, shape in texts]
     return (
-        str(place.id), cell(node.name, 80), cell(node.type, 40), cell(engine_of(node) or "-", 40),
-        str(place.stream_id), cell(" ".join(inputs) or "-"), cell(" ".join(outputs) or "-"),
+        str(place.id), cell(node.name, WHOLE_NAME), cell(node.type, 40), cell(engine_of(node) or "-", 40),
+        str(place.stream_id), " ".join(inputs) or "-", " ".join(outputs) or "-",
         " ".join(formats) or "-", cell(" ".join(shapes) or "-"),
     )  # fmt: skip
 
@@ -177,7 +198,7 @@ def _form_text(fmt: Format, dtype: DataType, shape: tuple[int, ...]) -> tuple[st
 
 def _detailed(members: Iterator[Found], show: frozenset[str]) -> Iterator[str]:
     for _, _, node, place in members:
-        yield f"{place.id} {cell(node.type, 40)} {cell(node.name)}  stream {place.stream_id}" + (
+        yield f"{place.id} {cell(node.type, 40)} {cell(node.name, WHOLE_NAME)}  stream {place.stream_id}" + (
             f"  engine {cell(engine_of(node), 40)}" if engine_of(node) else ""
         )
         if "io" in show:
@@ -188,7 +209,7 @@ def _detailed(members: Iterator[Found], show: frozenset[str]) -> Iterator[str]:
             yield from (f"    attr {cell(key)} = {value_text(value)}" for key, value in sorted(node.attrs.items()))
         if "weights" in show:
             yield from (
-                f"    weight {cell(name) or 'value'}  {desc_text(weight.desc)}  {weight.source.nbytes} bytes"
+                f"    weight {cell(name) or 'value'}  {desc_text(weight.desc)}  {held_text(weight)}"
                 for name, weight in weights_of(node)
             )
 

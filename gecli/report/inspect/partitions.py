@@ -68,7 +68,8 @@ def partitions_view(subject: Subject, *, digests: bool = True) -> View:
     rows = partition_rows(om)
     if digests:
         for row in rows:
-            row |= _content_facts(om.path, row["offset"], row["size"])
+            held = om.base + om.size_bytes - row["offset"]
+            row |= _content_facts(om.path, row["offset"], row["size"]) if held >= row["size"] else {"available": held}
     columns: tuple[str, ...] = ("#", "model", "type", "name", "offset", "size")
     if digests:
         columns += ("sha256", "entropy", "looks")
@@ -80,6 +81,8 @@ def _cells(row: dict[str, Any], digests: bool) -> tuple[str, ...]:
     plain = tuple(str(row[key]) for key in ("index", "model", "type", "name", "offset", "size"))
     if not digests:
         return plain
+    if "available" in row:  # of a damaged file
+        return (*plain, "-", "-", f"cut after {row['available']} bytes")
     return (*plain, row["sha256"][:16], f"{row['entropy']:.2f}", "random" if row["looks_random"] else "")
 
 

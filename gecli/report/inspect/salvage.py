@@ -11,11 +11,13 @@ from gecli.artifacts.file_access import opened, pread
 from gecli.artifacts.header import FLOW_MODEL, HEADER_BYTES, MAGIC, parse_header
 from gecli.artifacts.om_file import OmFile, OmModel
 from gecli.artifacts.partition_table import MAX_FLOW_PARTITIONS, Partition, PartitionType, table_bytes, unpack_entries
+from gecli.errors import Diagnostic, InputError
 from gecli.records import dataclass
 from gecli.report.inspect.model_fields import GRAPH, MODEL, OP, walk
 from gecli.report.inspect.subject import Subject
 from gecli.report.inspect.summary import header_json
 from gecli.report.inspect.view import Block, Table, View, cell
+from gecli.wire.om_faults import om_error
 from gecli.wire.walker import WireError
 
 MAX_CUT_BYTES = 64 << 20  # of a cut MODEL_DEF, as much is searched for nodes
@@ -26,10 +28,23 @@ GRAPH_FIELD = next(number for number, spec in MODEL.fields.items() if spec.messa
 
 @dataclass(slots=True)
 class Salvage:
-    """`subject` has the partitions that are whole, `rows` what the table says of each."""
+    """`subject` has the partitions that are whole and the weights as far as they are there; `rows` has the table."""
 
     subject: Subject
     rows: list[dict[str, Any]]
+
+    def explained(self, error: InputError) -> InputError:
+        """The error of a view that needs MODEL_DEF, with how much of that is left."""
+        row = next((row for row in self.rows if row["type"] == PartitionType.MODEL_DEF), None)
+        if error.kind != "no-model-def" or row is None or row["available"] == row["size"]:
+            return error
+        held = f"{row['available']} of the {row['size']} bytes of MODEL_DEF are in the file"
+        return om_error(
+            "no-model-def", self.subject.path, f"the view needs a whole model: {held}",
+            min(row["offset"] + row["available"], self.subject.size_bytes),
+            expected=row["size"], actual=row["available"],
+            do=f"gecli inspect-om {self.subject.path} --salvage --json names the nodes before the cut",
+        )  # fmt: skip
 
     def overview(self) -> View:
         """Header, partitions and the model, as far as they are there."""
@@ -45,7 +60,7 @@ class Salvage:
         if document["model"] is None:
             document["cut_model"] = self._cut_model()
         document["problems"] = [warning.message for warning in subject.warnings]
-        return View("salvage", document, [*_blocks(document, om.header.payload_bytes)])
+        return View("salvage", document, [*_blocks(document, om.header.payload_bytes), *_problems(subject.faults)])
 
     def _model(self) -> dict[str, Any] | None:
         if self.subject.container.root.partition(PartitionType.MODEL_DEF) is None:
@@ -83,7 +98,12 @@ def salvage(path: str, place: str) -> Salvage | None:
         wide = not header.is_version_1 and (header.model_length != 0 or flow)
         rows, parts = _table(handle, size, wide)
     om = OmFile(place, 0, size, "om", header, wide, (OmModel(0, HEADER_BYTES, tuple(parts)),))
-    return Salvage(Subject(path, place, "om", size, om), rows)
+    cut = {
+        row["type"]: f"{row['name']} is cut: {row['available']} of its {row['size']} bytes are in the file"
+        for row in rows
+        if row["available"] < row["size"]
+    }
+    return Salvage(Subject(path, place, "om", size, om, cut_parts=cut), rows)
 
 
 def _blocks(document: dict[str, Any], declared: int) -> Iterator[Block]:
@@ -107,7 +127,15 @@ def _blocks(document: dict[str, Any], declared: int) -> Iterator[Block]:
         yield f"{len(cut['nodes'])} nodes in the first {cut['bytes']} of {cut['of']} bytes of MODEL_DEF" + (
             f": {shown}" if shown else ""
         )
-    yield from (f"also: {cell(text, 400)}" for text in document["problems"])
+
+
+def _problems(faults: list[Diagnostic]) -> Iterator[str]:
+    """The first of each kind; a cut before the weights is a fault of every constant."""
+    kinds = Counter(fault.kind for fault in faults)
+    for kind, count in kinds.items():
+        first = next(fault for fault in faults if fault.kind == kind)
+        more = f"; {count - 1} more of this kind" if count > 1 else ""
+        yield f"also: {cell(first.message, 400)}{more}"
 
 
 def _nodes(data: memoryview) -> Iterator[tuple[str, str]]:
@@ -152,6 +180,6 @@ def _table(handle: int, size: int, wide: bool) -> tuple[list[dict[str, Any]], li
         part = Partition(number, start + offset, length, offset)
         rows.append({"index": k, "type": number, "name": part.name, "offset": start + offset, "size": length,
                      "available": available})  # fmt: skip
-        if available == length:
-            parts.append(part)
+        if available == length or (number == PartitionType.WEIGHTS_DATA and available):
+            parts.append(part)  # of the weights, those before the cut are whole
     return rows, parts

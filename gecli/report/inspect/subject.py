@@ -41,7 +41,8 @@ class Subject:
     """One of KINDS; `warnings` grows while parts are read.
 
     `path` is what the user typed, `place` where the bytes are (they differ for standard input). `data` is the
-    ModelDef of a file in text form.
+    ModelDef of a file in text form. `cut_parts` says of the partitions that a damaged file does not hold whole, by
+    their type, how much is there.
     """
 
     path: str
@@ -51,6 +52,7 @@ class Subject:
     om: OmFile | None = None
     warnings: list[Diagnostic] = field(default_factory=list)
     data: bytes | None = None
+    cut_parts: dict[int, str] = field(default_factory=dict)
     _models: dict[int, ModelRecord | None] = field(default_factory=dict)
     _parts: dict[str, object] = field(default_factory=dict)
     _session: VarManager | None = None
@@ -194,7 +196,7 @@ class Subject:
         """`verified`, `bad`, `absent` or `not checked` (large files, unless `always`); a bad one is a warning."""
         if self.om is None or self.om.header.payload_sha256 is None:
             return "absent"
-        if not always and self.size_bytes > DIGEST_BYTES:
+        if not always and self.size_bytes > DIGEST_BYTES and "digest" not in self._parts:
             return "not checked"
         problem = self._part("digest", self.om.verify_checksum)
         if problem is None:
@@ -207,16 +209,21 @@ class Subject:
         from gecli.wire.model_decoder import decode_model
 
         if self.data is not None:
-            return decode_model(self.data)
+            return decode_model(self.data, in_container=False)
         with FileSource(self.place) as source:
-            return decode_model(source, path=self.place, file_size=self.size_bytes)
+            return decode_model(source, path=self.place, file_size=self.size_bytes, in_container=False)
 
     def warn(self, *diagnostics: Diagnostic) -> None:
         """Keep faults that do not stop the inspection; each is shown once."""
         for diagnostic in diagnostics:
-            shown = replace(diagnostic, severity="warning")
+            shown = diagnostic if diagnostic.severity == "note" else replace(diagnostic, severity="warning")
             if shown not in self.warnings:
                 self.warnings.append(shown)
+
+    @property
+    def faults(self) -> list[Diagnostic]:
+        """The warnings that speak against the file; notes do not."""
+        return [each for each in self.warnings if each.severity != "note"]
 
     def _part(self, name: str, read: Callable[[], T | None]) -> T | None:
         if name not in self._parts:

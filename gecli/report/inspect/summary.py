@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from gecli.artifacts.om_file import OmFile, read_om
 from gecli.errors import InputError
+from gecli.ir.weight import FileSlice
 from gecli.report.inspect.interface import interface_facts
 from gecli.report.inspect.load_needs import ANYWHERE, LoadTarget, check_target, load_needs, loads
+from gecli.report.inspect.nodes import nested_graphs
 from gecli.report.inspect.partitions import partition_rows
 from gecli.report.inspect.subject import Subject
 from gecli.report.inspect.summary_text import summary_blocks
 from gecli.report.inspect.task_list import stored_code, task_counts
-from gecli.report.inspect.tensors import external_weights
+from gecli.report.inspect.tensors import external_weights, held_tensors
 from gecli.report.inspect.variables import variable_totals
 from gecli.report.inspect.view import View
 from gecli.report.sizes import dtype_text, shape_text
@@ -64,12 +67,13 @@ def summary_facts(subject: Subject, target: LoadTarget = ANYWHERE, *, recursive:
     digest = subject.digest_state()
     needs = facts["needs"] = load_needs(subject, facts, target)
     facts["verdict"] = {
-        "sound": not subject.warnings,
+        "sound": not subject.faults,
         "digest": digest,
-        "problems": [warning.message for warning in subject.warnings],
+        "problems": [fault.message for fault in subject.faults],
+        "notes": [each.message for each in subject.warnings if each.severity == "note"],
         "target": target.soc,
         "for_version": target.version,
-        "loads": loads(needs, not subject.warnings, target),
+        "loads": loads(needs, not subject.faults, target),
     }
     return facts
 
@@ -124,11 +128,34 @@ def _model_facts(subject: Subject) -> dict[str, Any]:
         "node_types": [{"type": name, "count": number} for name, number in ranked],
         "variables": {"count": count, "bytes": size},
         "memory": {name: attrs[name] for name in MEMORY_ATTRS if isinstance(attrs.get(name), int)},
+        "held_weights": None if attrs.get("weight_size") else _held_weights(subject),
+        "laid_out": _laid_out(subject, attrs),
+        "nested_graphs": list(nested_graphs(subject)),
         "memory_segments": _segments(attrs.get("sub_memory_info")),
         "tasks": task_counts(subject),
         "kernels": _kernel_counts(subject),
         "external_weights": list(external_weights(subject)),
     }
+
+
+def _held_weights(subject: Subject) -> dict[str, int]:
+    """The tensors in the file; equal bytes at one place count once."""
+    places: dict[Any, int] = {}
+    count = 0
+    for each in held_tensors(subject):
+        source = each.weight.source
+        if source.nbytes:
+            count += 1
+            places[(source.offset_bytes, source.nbytes) if isinstance(source, FileSlice) else count] = source.nbytes
+    return {"count": count, "bytes": sum(places.values())}
+
+
+def _laid_out(subject: Subject, attrs: Mapping[str, Any]) -> str:
+    """When feature memory is planned: by the compiler, or where shapes are not known before (om-format.md, dynamic)."""
+    om = subject.om
+    if attrs.get("memory_size") or om is None:
+        return "in the file"
+    return "at run time" if om.header.is_unknow_model or om.is_mobile else "in the file"
 
 
 def _segments(rows: Any) -> list[dict[str, Any]]:

@@ -7,8 +7,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from gecli.report.inspect.load_needs import BLOCKING
+from gecli.report.inspect.nodes import nested_graph_text
+from gecli.report.inspect.subject import DIGEST_BYTES
 from gecli.report.inspect.view import Block, Table, cell
-from gecli.report.sizes import dtype_text, shape_text, size_text
+from gecli.report.sizes import counted, dtype_text, shape_text, size_text
 
 SHOWN_TYPES = 10
 SHOWN_TENSORS = 16
@@ -37,6 +39,7 @@ def summary_blocks(facts: dict[str, Any]) -> list[Block]:
         blocks += _model_blocks(facts)
     for need in facts["needs"]:
         blocks.append(_line("needs", _need_text(need)))
+    blocks += [_line("note", cell(note, 400)) for note in facts["verdict"]["notes"]]
     blocks.append(_line("verdict", _verdict(facts["verdict"])))
     answer = _answer(facts["needs"], facts["verdict"])
     return [*blocks, _line("", answer)] if answer else blocks
@@ -64,9 +67,13 @@ def _answer(needs: list[dict[str, Any]], verdict: dict[str, Any]) -> str:
         asked = ("SoC",) * (verdict["target"] is not None) + ("version",) * (verdict["for_version"] is not None)
         open_points = [need["why"] or need["name"] for need in needs if need["what"] in asked and need["found"] is None]
         return f"may load {on} {place}: {'; '.join(map(cell, open_points)) or 'nothing speaks against it'}"
-    missing = [need["why"] or f"{need['what']} {need['name']} is missing" for need in needs
-               if need["what"] in BLOCKING and need["found"] is False]  # fmt: skip
+    missing = [_lack(need) for need in needs if need["what"] in BLOCKING and need["found"] is False]
     return f"does not load {on} {place}: {'; '.join(cell(point) for point in missing) or 'the file is not sound'}"
+
+
+def _lack(need: dict[str, Any]) -> str:
+    why: str | None = need["why"]
+    return why or (need["name"] if need["what"] == "loader" else f"{need['what']} {need['name']} is missing")
 
 
 def _container_blocks(facts: dict[str, Any]) -> list[Block]:
@@ -104,13 +111,14 @@ def _model_blocks(facts: dict[str, Any]) -> list[Block]:
     told += [f"{label} {cell(model[key])}" for key, label in
              (("soc", "for"), ("framework", "from"), ("writer", "by")) if model[key]]  # fmt: skip
     blocks: list[Block] = [_line("model", "  ".join(told))]
+    blocks += [_line("nested", nested_graph_text(row)) for row in facts["nested_graphs"]]
     io = facts["io"]
     for kind in ("inputs", "outputs"):
         blocks += _tensor_lines(kind, io[kind] if io else [])
     blocks += [_line("gears", text) for text in _gears(io["gears"] if io else {})]
     types = facts["node_types"]
     shown = ", ".join(f"{cell(row['type'], 40)} {row['count']}" for row in types[:SHOWN_TYPES])
-    more = f", and {len(types) - SHOWN_TYPES} more types" if len(types) > SHOWN_TYPES else ""
+    more = f", and {counted(len(types) - SHOWN_TYPES, 'more type')}" if len(types) > SHOWN_TYPES else ""
     graphs = f" in {len(facts['graphs'])} graphs" if len(facts["graphs"]) > 1 else ""
     blocks.append(_line("nodes", f"{facts['node_count']}{graphs}: {shown}{more}"))
     variables = facts["variables"]
@@ -118,7 +126,7 @@ def _model_blocks(facts: dict[str, Any]) -> list[Block]:
         base = facts["memory"].get("task_gen_variable_addr")
         at = f" at {base:#x}" if base is not None else ""
         blocks.append(_line("variables", f"{variables['count']}, {size_text(variables['bytes'])}{at}"))
-    blocks.append(_line("memory", _memory(facts["memory"])))
+    blocks.append(_line("memory", _memory(facts)))
     if facts["tasks"]["count"]:
         tasks = ", ".join(f"{name} {count}" for name, count in facts["tasks"]["types"].items())
         blocks.append(_line("tasks", f"{facts['tasks']['count']}: {tasks}"))
@@ -168,13 +176,17 @@ def _tensor_lines(kind: str, rows: list[dict[str, Any]]) -> list[Block]:
     return lines
 
 
-def _memory(memory: dict[str, int]) -> str:
-    parts = [
-        f"{label} {size_text(memory[name])}"
-        for name, label in (("memory_size", "features"), ("zero_copy_memory_size", "of it inputs and outputs"),
-                            ("weight_size", "weights"))
-        if name in memory
-    ]  # fmt: skip
+def _memory(facts: dict[str, Any]) -> str:
+    memory, held = facts["memory"], facts["held_weights"]
+    features = (("memory_size", "features"), ("zero_copy_memory_size", "of it inputs and outputs"))
+    if facts["laid_out"] == "at run time":
+        parts = ["features laid out at run time"]
+    else:
+        parts = [f"{label} {size_text(memory[name])}" for name, label in features if name in memory]
+    if held is not None and held["bytes"]:  # mobile files do not record the size
+        parts.append(f"weights {size_text(held['bytes'])} in {counted(held['count'], 'constant')}")
+    elif "weight_size" in memory:
+        parts.append(f"weights {size_text(memory['weight_size'])}")
     parts += [f"{memory[name]} {label}{'s' if memory[name] != 1 else ''}"
               for name, label in (("stream_num", "stream"), ("event_num", "event")) if memory.get(name)]  # fmt: skip
     return ", ".join(parts) or "not stated"
@@ -184,13 +196,13 @@ def _verdict(verdict: dict[str, Any]) -> str:
     digest = {
         "verified": "payload digest verified",
         "absent": "no payload digest",
-        "not checked": "payload digest not checked (--partitions checks it)",
+        "not checked": f"payload digest not checked, as the file is larger than {size_text(DIGEST_BYTES)}: "
+                       "--strict does",
         "bad": "payload digest wrong",
-    }[verdict["digest"]]
+    }[verdict["digest"]]  # fmt: skip
     if verdict["sound"]:
-        return f"sound, {digest}"
-    count = len(verdict["problems"])
-    return f"{count} problem{'s' if count != 1 else ''}, {digest}"
+        return f"sound as far as it was read ({digest})" if verdict["digest"] == "not checked" else f"sound, {digest}"
+    return f"{counted(len(verdict['problems']), 'problem')}, {digest}"
 
 
 def _index_blocks(facts: dict[str, Any]) -> list[Block]:

@@ -12,6 +12,7 @@ from gecli.artifacts.so_bins import list_libraries
 from gecli.artifacts.tiling import MAGIC as TILING_MAGIC
 from gecli.artifacts.tiling import list_tiling
 from gecli.errors import InputError
+from gecli.report.inspect.nodes import WHOLE_NAME
 from gecli.report.inspect.subject import Subject
 from gecli.report.inspect.view import Block, Rows, Table, View, cell
 
@@ -42,7 +43,7 @@ def tasks_view(subject: Subject) -> View:
     for index in range(subject.model_count):
         found = subject.task_counts(index)
         if found is None:
-            blocks.append(f"model {index}: no readable TASK_INFO")
+            blocks.append(f"model {index}: {_no_tasks(subject, index)}")
             continue
         tasks, _ = found
         head = {
@@ -59,6 +60,16 @@ def tasks_view(subject: Subject) -> View:
         blocks.append(f"model {index}: {counts['count']} tasks: {summary}")
         blocks.append(_task_table(rows))
     return View("tasks", {"models": models}, blocks)
+
+
+def _no_tasks(subject: Subject, index: int) -> str:
+    om = subject.container
+    if om.is_mobile:
+        return "mobile (HiAI) files have no TASK_INFO that is known"
+    part = om.models[index].partition(PartitionType.TASK_INFO)
+    if part is None:
+        return subject.cut_parts.get(PartitionType.TASK_INFO, "no TASK_INFO")
+    return f"TASK_INFO of {part.size_bytes} bytes cannot be read"
 
 
 def _task_rows(subject: Subject, index: int) -> Rows:
@@ -132,8 +143,9 @@ def _task_cells(row: dict[str, Any]) -> tuple[str, ...]:
     args = [f"{address:#x}" if area != "unmapped" else f"unmapped:{address:#x}" for address, area in pairs]
     if len(row["args"]) > SHOWN_ADDRESSES:
         args.append(f"... {len(row['args'])}")
-    kernel = f"{row['kernel_type'] or ''} {cell(row['kernel'] or '', 60)}".strip()
-    return (str(row["index"]), row["type"], str(row["stream"]), cell(row["node"] or "-"), kernel or "-", " ".join(args))
+    kernel = f"{row['kernel_type'] or ''} {cell(row['kernel'] or '', WHOLE_NAME)}".strip()
+    node = cell(row["node"] or "-", WHOLE_NAME)
+    return (str(row["index"]), row["type"], str(row["stream"]), node, kernel or "-", " ".join(args))
 
 
 def stored_code(subject: Subject) -> dict[str, list[dict[str, Any]]]:
@@ -167,12 +179,28 @@ def kernels_view(subject: Subject) -> View:
     blocks: list[Block] = []
     rows = [(row["store"], cell(row["name"]), str(row["offset"]), str(row["size"]), "ELF" if row["elf"] else "")
             for row in kernels]  # fmt: skip
-    blocks.append(Table(("store", "name", "offset", "size", "kind"), rows, frozenset(("offset", "size"))))
+    if rows:
+        blocks.append(Table(("store", "name", "offset", "size", "kind"), rows, frozenset(("offset", "size"))))
+    elif not libraries and not tilings:
+        blocks.append(_no_code(subject))
     blocks += [f"library {cell(row['name'])} of {cell(row['vendor'])}: {row['kind']}, {row['size']} bytes, not loaded"
                for row in libraries]  # fmt: skip
     blocks += [f"tiling data: magic {row['magic']:#x}, version {row['version']}, {row['size']} bytes, "
                f"{row['records']} records" for row in tilings]  # fmt: skip
     return View("kernels", document, blocks)
+
+
+def _no_code(subject: Subject) -> str:
+    om = subject.container
+    if om.is_mobile:
+        return "mobile (HiAI) files have no stores that are known"
+    cut = [subject.cut_parts[kind] for kind, _ in STORES if kind in subject.cut_parts]
+    if cut:
+        return "; ".join(cut)
+    parts = [part for model in om.models for kind, _ in STORES if (part := model.partition(kind)) is not None]
+    if not parts:
+        return "no kernels: the file has no store of them"
+    return "no kernels that can be read in " + ", ".join(f"{part.name} of {part.size_bytes} bytes" for part in parts)
 
 
 def _libraries(subject: Subject, index: int) -> list[dict[str, Any]]:

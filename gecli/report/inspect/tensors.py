@@ -7,13 +7,13 @@ from typing import Any
 
 from gecli.errors import Diagnostic
 from gecli.ir.attributes import CONST_TYPES
-from gecli.ir.weight import FileSlice, Weight
+from gecli.ir.weight import Absent, FileSlice, Weight
 from gecli.records import dataclass
 from gecli.report.inspect.attribute_values import desc_json
-from gecli.report.inspect.nodes import weights_of
+from gecli.report.inspect.nodes import WHOLE_NAME, weights_of
 from gecli.report.inspect.subject import Subject
 from gecli.report.inspect.view import Block, Table, View, cell
-from gecli.report.sizes import dtype_text, shape_text, size_text
+from gecli.report.sizes import counted, dtype_text, shape_text, size_text
 
 COLUMNS = ("name", "dtype", "format", "shape", "bytes", "offset", "where", "sha256")
 STATISTICS = ("min", "max", "mean", "nan", "inf", "zeros")
@@ -50,11 +50,17 @@ def tensors_view(subject: Subject, *, statistics: bool = False) -> View:
     rows += list(_external(subject))
     columns = COLUMNS + (STATISTICS if statistics else ())
     right = frozenset(("bytes", "offset", *STATISTICS))
-    total = sum(row["bytes"] or 0 for row in rows if row["stored"] != "external")
+    total = sum(row["available"] or 0 for row in rows)
     blocks: list[Block] = [Table(columns, [_cells(row, statistics) for row in rows], right)]
-    blocks.append(f"{len(rows)} tensors, {size_text(total)} in the file")
+    blocks.append(_total_text(rows, total))
     blocks += _remarks(rows)
     return View("tensors", {"count": len(rows), "bytes": total, "tensors": rows}, blocks)
+
+
+def _total_text(rows: list[dict[str, Any]], total: int) -> str:
+    text = f"{counted(len(rows), 'tensor')}, {size_text(total)} in the file"
+    lacking = sum(1 for row in rows if row["stored"] != "external" and row["available"] < row["bytes"])
+    return f"{text}; {lacking} not there or only in part" if lacking else text
 
 
 def _held_json(subject: Subject, each: HeldTensor, statistics: bool) -> dict[str, Any]:
@@ -66,17 +72,24 @@ def _held_json(subject: Subject, each: HeldTensor, statistics: bool) -> dict[str
         "type": each.type,
         **desc,
         "bytes": source.nbytes,
+        "available": source.nbytes,
         "stored": "inline",
         "file_offset": None,
         "partition_offset": None,
         "file": None,
-        "sha256": weight.sha256(),
+        "sha256": None if isinstance(source, Absent) else weight.sha256(),
         "users": each.users,
         "same_as": None,
     }
     if isinstance(source, FileSlice):
         row["file_offset"] = source.offset_bytes
         row["stored"], row["partition_offset"] = _place(subject, source.offset_bytes)
+    if isinstance(source, Absent):
+        return row | {
+            "available": source.held_bytes,
+            "partition_offset": source.area_offset_bytes,
+            "stored": "nowhere" if source.area_offset_bytes is None else "WEIGHTS_DATA",
+        }
     _check_size(subject, each)
     if statistics:
         from gecli.report.inspect.tensor_statistics import tensor_statistics
@@ -91,7 +104,7 @@ def _mark_duplicates(rows: list[dict[str, Any]]) -> None:
     for row in rows:
         content = (row["sha256"], row["bytes"], row.get("dtype"), tuple(row.get("shape", ())))
         name = first.setdefault(content, row["name"])
-        if name != row["name"] and row["bytes"]:
+        if name != row["name"] and row["bytes"] and row["sha256"]:
             row["same_as"] = name
 
 
@@ -166,7 +179,7 @@ def _external(subject: Subject) -> Iterator[dict[str, Any]]:
     for row in external_weights(subject):
         yield {
             "name": row["node"], "node": row["node"], "type": FILE_CONSTANT, **(row["desc"] or {}),
-            "bytes": row["bytes"], "stored": "external",
+            "bytes": row["bytes"], "available": None, "stored": "external",
             "file_offset": row["offset"], "partition_offset": None,
             "file": row["file"], "sha256": None, "users": row["users"], "same_as": None,
         }  # fmt: skip
@@ -175,10 +188,12 @@ def _external(subject: Subject) -> Iterator[dict[str, Any]]:
 def _cells(row: dict[str, Any], statistics: bool) -> tuple[str, ...]:
     offset = row["file_offset"] if row["stored"] == "external" else row["partition_offset"]
     where = cell(row["file"] or "?", 60) if row["stored"] == "external" else row["stored"]
+    if row["available"] is not None and row["available"] < row["bytes"]:
+        where += f", cut after {row['available']} bytes" if row["available"] else ", absent"
     cells = (
-        cell(row["name"]), dtype_text(row.get("dtype", "?")), row.get("format", "?"), shape_text(row.get("shape", [])),
-        "?" if row["bytes"] is None else str(row["bytes"]), "-" if offset is None else str(offset), where,
-        (row["sha256"] or "-")[:12],
+        cell(row["name"], WHOLE_NAME), dtype_text(row.get("dtype", "?")), row.get("format", "?"),
+        shape_text(row.get("shape", [])), "?" if row["bytes"] is None else str(row["bytes"]),
+        "-" if offset is None else str(offset), where, (row["sha256"] or "-")[:12],
     )  # fmt: skip
     if not statistics:
         return cells

@@ -14,6 +14,7 @@ NAME_LIMIT = 160  # characters of one cell; names in a hostile file may be megab
 
 
 PACKED_ROWS = 500
+ALIGNED_WIDTH = 44  # a longer cell stands over its column and does not widen that of all other rows
 
 
 @dataclass(slots=True)
@@ -38,7 +39,7 @@ class Table:
         packed: list[str] = []
         left = iter(self.rows)
         while some := list(islice(left, PACKED_ROWS)):
-            widths = [max(width, *map(len, column)) for width, column in zip(widths, zip(*some))]
+            widths = [max(width, *_aligned(column)) for width, column in zip(widths, zip(*some))]
             packed.append("\n".join(["\0".join(row) for row in some]))
         form = self.indent + "  ".join(
             f"%{width}s" if name in self.right else f"%-{width}s" for name, width in zip(self.columns, widths)
@@ -47,6 +48,10 @@ class Table:
         for text in packed:
             for row in text.split("\n"):
                 yield (form % tuple(row.split("\0"))).rstrip()
+
+
+def _aligned(column: Iterable[str]) -> Iterator[int]:
+    return (length if length <= ALIGNED_WIDTH else 0 for length in map(len, column))
 
 
 Block = str | Table | Iterable[str]

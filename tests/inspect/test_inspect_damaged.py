@@ -1,0 +1,134 @@
+"""Damaged files, models without their OM, and files that were read in part: what is said of what is not there."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from .conftest import REAL, Inspect
+
+VAE = REAL / "ascend310-2022-vae.om"
+MODEL_DEF = slice(308, 308 + 154630)
+WEIGHTS_OFFSET = 154938
+EMPTY_SHA256 = hashlib.sha256(b"").hexdigest()
+
+
+@pytest.fixture
+def cut(tmp_path: Path) -> Path:
+    """The file ends 145062 bytes into its weights."""
+    path = tmp_path / "cut.om"
+    path.write_bytes(VAE.read_bytes()[:300_000])
+    return path
+
+
+@pytest.fixture
+def bare(tmp_path: Path) -> Path:
+    """The MODEL_DEF of a file whose weights are elsewhere."""
+    path = tmp_path / "bare.air"
+    path.write_bytes(VAE.read_bytes()[MODEL_DEF])
+    return path
+
+
+def test_the_tensors_in_front_of_a_cut_are_whole_and_the_others_keep_place_and_size(
+    inspect: Inspect, cut: Path
+) -> None:
+    whole = json.loads(inspect(VAE, "--tensors", "--json").out)["tensors"]
+    shown = inspect(cut.name, "--salvage", "--tensors", "--json")
+    document = json.loads(shown.out)
+    assert (shown.status, len(document["tensors"])) == (3, len(whole))
+    for before, after in zip(whole, document["tensors"], strict=True):
+        end = before["file_offset"] + before["bytes"]
+        assert after["bytes"] == before["bytes"] and after["partition_offset"] == before["partition_offset"]
+        assert after["available"] == max(min(300_000 - before["file_offset"], before["bytes"]), 0)
+        assert after["sha256"] == (before["sha256"] if end <= 300_000 else None)
+    assert document["bytes"] == sum(row["available"] for row in document["tensors"])
+    text = inspect(cut.name, "--salvage", "--tensors").out
+    assert text.count("WEIGHTS_DATA, absent") == 13 and "WEIGHTS_DATA, cut after 5798 bytes" in text
+    assert EMPTY_SHA256[:12] not in text and "inline" not in text
+    assert text.splitlines()[-1] == "17 tensors, 141.2 KiB in the file; 14 not there or only in part"
+
+
+def test_salvage_says_once_that_constants_are_cut_and_how_much_of_the_weights_is_there(
+    inspect: Inspect, cut: Path
+) -> None:
+    shown = inspect(cut.name, "--salvage").out
+    assert shown.count("bad-weights") == 1 and "which has 145062 bytes" in shown and "13 more of this kind" in shown
+    assert "WEIGHTS_DATA  154938  386560  145062" in shown
+    partitions = inspect(cut.name, "--salvage", "--partitions").out.splitlines()
+    assert partitions[-1].split("  ")[-1] == "cut after 145062 bytes"
+
+
+def test_salvage_extracts_what_is_whole_and_says_what_is_not(inspect: Inspect, cut: Path) -> None:
+    shown = inspect(cut.name, "--salvage", "--extract", "all", "--to", "out", "--json")
+    document = json.loads(shown.out)
+    assert (shown.status, len(document["tensors"]), len(document["missing"])) == (3, 3, 14)
+    assert inspect(VAE, "--extract", "all", "--to", "whole").status == 0
+    for row in document["tensors"]:
+        assert (Path("out") / row["file"]).read_bytes() == (Path("whole") / row["file"]).read_bytes()
+    assert "14 tensors are not written" in shown.err
+    one = inspect(cut.name, "--salvage", "--extract", document["missing"][0]["name"], "--to", "none")
+    assert (one.status, "5798 of its 100352 bytes" in one.out, "G3012" in one.err) == (3, True, True)
+    assert not Path("none").exists()
+    good = inspect(cut.name, "--salvage", "--extract", document["tensors"][0]["name"], "--to", "one")
+    assert (good.status, "G3012" in good.err) == (3, False)
+    assert np.load(Path("one") / document["tensors"][0]["file"]).nbytes == 12800
+
+
+def test_a_model_without_its_om_has_one_note_in_place_of_a_warning_for_each_constant(
+    inspect: Inspect, bare: Path
+) -> None:
+    shown = inspect(bare.name)
+    assert (shown.status, shown.err) == (0, "")
+    assert shown.out.count("381184 bytes of 17 constants are not here") == 1
+    assert "verdict    sound" in shown.out
+    document = json.loads(inspect(bare.name, "--tensors", "--json").out)
+    assert [note["severity"] for note in document["warnings"]] == ["note"]
+    assert {(row["stored"], row["sha256"], row["available"]) for row in document["tensors"]} == {
+        ("WEIGHTS_DATA", None, 0)
+    }
+    assert inspect(bare.name, "--tensors", "--strict").status == 0
+    assert "not in the file" in inspect(bare.name, "--nodes", "--show", "weights", "--type", "Const").out
+    extracted = inspect(bare.name, "--extract", "all", "--to", "out")
+    assert (extracted.status, "17 tensors are not written" in extracted.err) == (3, True)
+
+
+def test_statistics_of_tensors_that_are_not_there_are_left_out(inspect: Inspect, cut: Path) -> None:
+    rows = json.loads(inspect(cut.name, "--salvage", "--tensors", "--stats", "--json").out)["tensors"]
+    assert [row.get("stats") is not None for row in rows] == [True] * 3 + [False] * 14
+
+
+@pytest.mark.parametrize("size", [100, 290, 60_000])
+def test_salvage_does_not_advise_itself(size: int, tmp_path: Path, inspect: Inspect) -> None:
+    (tmp_path / "short.om").write_bytes(VAE.read_bytes()[:size])
+    shown = inspect("short.om", "--salvage")
+    assert (shown.status, "`gecli inspect-om --salvage`" in shown.err) == (3, False)
+    assert "--salvage" in inspect("short.om").err
+
+
+def test_a_view_of_a_cut_model_says_how_much_of_it_is_left(tmp_path: Path, inspect: Inspect) -> None:
+    (tmp_path / "t60k.om").write_bytes(VAE.read_bytes()[:60_000])
+    shown = inspect("t60k.om", "--salvage", "--io")
+    assert "59692 of the 154630 bytes of MODEL_DEF are in the file" in shown.err
+    assert "among its 0 partitions" not in shown.err
+    assert "(offset 60000)" in shown.err  # where the file ends, not where its length is written
+
+
+def test_a_file_too_large_to_be_read_whole_is_sound_only_as_far_as_it_was_read(
+    tmp_path: Path, inspect: Inspect, digits_om: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from gecli.report.inspect import subject
+
+    monkeypatch.setattr(subject, "DIGEST_BYTES", 1000)
+    data = bytearray(digits_om.read_bytes())
+    table = json.loads(inspect(digits_om, "--partitions", "--json").out)["partitions"]
+    data[next(row["offset"] for row in table if row["name"] == "WEIGHTS_DATA") + 600] ^= 1
+    (tmp_path / "flipped.om").write_bytes(data)
+    mild, strict = inspect("flipped.om"), inspect("flipped.om", "--strict")
+    assert "sound as far as it was read (payload digest not checked" in mild.out and "--strict does" in mild.out
+    assert (mild.status, strict.status) == (0, 3)
+    assert "sound" not in strict.out and "1 problem, payload digest wrong" in strict.out
+    assert "error[G3006]" in strict.err
