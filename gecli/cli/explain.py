@@ -5,18 +5,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gecli.cli.console import Console
-from gecli.error_catalog import entry_of, explain_text, similar_codes, statuses_of
+from gecli.error_catalog import CATALOGUE, entry_of, explain_text, similar_codes, statuses_of
 
 if TYPE_CHECKING:
     from gecli.errors import Diagnostic
 
 
 def explain(codes: list[str], console: Console) -> int:
-    """Print the entries of all codes; an unknown one is an error that names similar codes."""
-    if not codes:
-        from gecli.errors import InvalidOption
+    """Print the entries of the codes; without one, or for `all`, a line for each code there is.
 
-        raise InvalidOption("E10054", "gecli explain needs a code", do="gecli explain E10016")
+    An unknown one is an error that names similar codes.
+    """
+    if not codes or [code.lower() for code in codes] == ["all"]:
+        console.result("\n".join(f"{code}  {entry.title}" for code, entry in sorted(CATALOGUE.items())))
+        if console.json:
+            console.document({"schema": "gecli.explain/1", "codes": [_as_json(code) for code in sorted(CATALOGUE)]})
+        return 0
     wanted = [code.strip().upper() for code in codes]
     unknown = [code for code in wanted if entry_of(code) is None]
     if unknown:
@@ -33,7 +37,7 @@ def _unknown(code: str) -> Diagnostic:
     from gecli.errors import Diagnostic
 
     if not code[1:].isdigit():
-        why = "a code is E, W or G with digits behind it, as messages show it; gecli-errors(7) lists all of them"
+        why = "a code is E, W or G with digits behind it, as messages show it; gecli explain lists all of them"
         return Diagnostic("E10001", f'"{code}" is no code', why=why, do="gecli explain E10016")
     near = similar_codes(code)
     why = f"similar codes: {', '.join(near)}"

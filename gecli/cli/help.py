@@ -89,11 +89,12 @@ COMMANDS: dict[str, Command] = {
         ),
     ),
     "explain": Command(
-        "gecli explain CODE...",
-        "Explain error and warning codes.",
+        "gecli explain [CODE...]",
+        "Explain error and warning codes; without one, list all.",
         (
             ("One code", "gecli explain E10016"),
             ("Several", "gecli explain G4003 G4004"),
+            ("All codes", "gecli explain all"),
             ("As JSON", "gecli explain E10016 --json"),
         ),
     ),

@@ -131,6 +131,17 @@ def test_explain_shows_cause_remedy_and_status(gecli: Run) -> None:
     assert "Exit status: 6" in result.stdout
 
 
+@pytest.mark.parametrize("words", [[], ["all"]])
+def test_explain_without_a_code_lists_all_of_them(words: list[str], gecli: Run) -> None:
+    from gecli.error_catalog import CATALOGUE
+
+    result = gecli("explain", *words)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert [line.split("  ")[0] for line in result.stdout.splitlines()] == sorted(CATALOGUE)
+    codes = json.loads(gecli("explain", *words, "--json").stdout)["codes"]
+    assert [entry["code"] for entry in codes] == sorted(CATALOGUE) and all(entry["cause"] for entry in codes)
+
+
 def test_explain_of_an_unknown_code_names_similar_ones(gecli: Run) -> None:
     result = gecli("explain", "E10015")
     assert result.returncode == 2
