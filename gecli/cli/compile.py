@@ -54,16 +54,18 @@ def compile_models(invocation: Invocation) -> int:
 
 
 def _stop_early(options: Options, models: list[str], console: Console) -> int:
-    """--stop-after: the graphs go to the files of --emit when there is an output, else to stdout."""
+    """--stop-after: the graphs go to files beside the output, in the forms of --emit, else to stdout."""
     from gecli.compiler.extra_outputs import GRAPH_KINDS, emit_graph, emitted
+    from gecli.compiler.job import is_one_file
     from gecli.compiler.partial_compile import stopped_graphs
 
     stopped = stopped_graphs(models, options, _progress(console))
     kinds = [kind for kind in emitted(options) if kind in GRAPH_KINDS]
-    if kinds and options.text("output"):
+    if options.text("output") and not any(is_one_file(job.om_path) for job, _ in stopped):
+        kinds = kinds or ["json" if console.json else "readable"]
         written = [path for job, graph in stopped for path in emit_graph(graph, job.om_path, kinds)]
         for path in written:
-            console.say(f"wrote {path}", level=1)
+            console.say(f"wrote {path}", level=1 if options.texts("emit") else 0)
         if console.json:
             console.document({"schema": "gecli.emit/1", "stage": options.text("stop-after"), "written": written})
     elif console.json or kinds == ["json"]:
@@ -146,7 +148,7 @@ def _show(report: CompileReport, options: Options, console: Console) -> None:
     for result in report.models:
         console.report(result.warnings)
         for line in result.cache.explanation:
-            console.say(f"cache: {line}")
+            console.say(f"cache: {line}", asked=True)
         for line in _detail_lines(result):
             console.say(line, level=1)
         human = console.stdout.isatty() or console.json

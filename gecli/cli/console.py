@@ -49,10 +49,13 @@ class Console:
         elif not self.quiet:
             self._write(self.stderr, text)
 
-    def say(self, text: str, level: int = 0) -> None:
-        """Something to know on the way: stderr, from this verbosity on; always in the log file."""
+    def say(self, text: str, level: int = 0, *, asked: bool = False) -> None:
+        """Something to know on the way: stderr, from this verbosity on; always in the log file.
+
+        What an option of its own has `asked` for is said with -q too, unless a document holds it.
+        """
         self._note(text)
-        if self.verbosity >= level and not self.quiet:
+        if self.verbosity >= level and (not self.quiet or (asked and not self.json)):
             self._write(self.stderr, text)
 
     def document(self, content: Mapping[str, Any]) -> None:

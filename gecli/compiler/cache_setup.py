@@ -116,14 +116,16 @@ def _require_directory(directory: str, *, create: bool) -> None:
 
     if os.path.exists(directory):
         raise InvalidOption(
-            "E13026", f"{directory} is not a directory", option="--cache-dir", file=directory, do="name a directory"
-        )
+            "E13026", f"{directory} is not a directory", option="--cache-dir", file=directory,
+            why="it is a file of another kind", do="name a directory",
+        )  # fmt: skip
     if not create:
         raise InvalidOption(
             "E13026",
             f"the cache directory {directory} does not exist",
             option="--cache-dir",
             file=directory,
+            why="No such file or directory",
             do="--cache-create makes it",
         )
     try:

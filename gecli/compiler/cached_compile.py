@@ -30,8 +30,9 @@ from gecli.cache.model_cache import (
     remember_request,
     save_entry_rows,
 )
+from gecli.cache.near_entries import near_entries
 from gecli.cache.recovery import append_record, recover, set_aside_entry
-from gecli.cache.sidecar import SCHEMA, Sidecar
+from gecli.cache.sidecar import COMPONENTS, SCHEMA, Sidecar
 from gecli.cache.stat_index import StatIndex, write_rows
 from gecli.cache.store import file_mode, store_entry
 from gecli.compiler.cache_setup import CacheSetup
@@ -48,6 +49,11 @@ from gecli.version import __version__
 
 # Reasons that say nothing is wrong with the entry: it belongs to something else.
 ORDINARY = ("fingerprint_mismatch", "signature_mismatch", "var_missing", "var_desc_mismatch", "var_conflict")
+# What an OM holds besides the result of its options: another output name is another OM.
+IN_THE_OM = {
+    "model_name": " (the OM holds the name of its output file)",
+    "source_name": " (the OM holds the name of its source file)",
+}
 STATES = {"rw": "miss", "ro": "miss", "refresh": "refreshed", "debug": "debug"}
 
 
@@ -269,6 +275,10 @@ class CachedCompiler:
     def _explain(self, work: Work, lookup: Lookup) -> None:
         if self.setup.explain:
             work.use.explanation = lookup.explanation()
+            if lookup.reason == "no_entry" and not self.setup.keys:
+                for near in near_entries(self.cache.path, _fingerprint_of(work)):
+                    work.use.explanation.append(f"{near.content['entry']}: the same model with other options")
+                    work.use.explanation += [f"  {line}" for line in _differences(near, work)]
 
     def _learn_later(self, work: Work) -> None:
         """Let the entry know this request, if the lock is free at once; else the next hit does it."""
@@ -339,21 +349,17 @@ class CachedCompiler:
         self._remember(work, written.stem)
 
     def _wanted(self, work: Work) -> Wanted:
-        digest = work.digest
-        fingerprint = {
-            "combined": digest.combined,
-            "graph": digest.graph,
-            "weights": digest.weights,
-            "options": digest.options,
-            "toolchain": digest.toolchain,
-        }
         return Wanted(
-            fingerprint,
-            digest.source,
+            _fingerprint_of(work),
+            work.digest.source,
             lambda rdcpkt: _match_variables(rdcpkt, self.new_manager()),
             lambda om, source: match_foreign(om, source, work.loaded.graph),
             lambda sidecar: _differences(sidecar, work),
         )
+
+
+def _fingerprint_of(work: Work) -> dict[str, str]:
+    return {name: getattr(work.digest, name) for name in ("combined", *COMPONENTS)}
 
 
 def uses_session(loaded: Sequence[LoadedModel], options: Options) -> bool:
@@ -434,7 +440,8 @@ def _differences(sidecar: Sidecar, work: Work) -> list[str]:
     old, new = dict(stored.get("options") or {}), dict(work.request.items if work.request else ())
     for name in sorted(old.keys() | new.keys()):
         if old.get(name) != new.get(name):
-            lines.append(f"option {name}: {old.get(name, '-')!r} in the entry, {new.get(name, '-')!r} now")
+            why = IN_THE_OM.get(name, "")
+            lines.append(f"option {name}: {old.get(name, '-')!r} in the entry, {new.get(name, '-')!r} now{why}")
     nodes = (stored.get("graph") or {}).get("nodes_fp") or {}
     if nodes and work.digest.nodes:
         now = work.digest.nodes

@@ -17,7 +17,7 @@ EXIT_STATUSES: tuple[tuple[int, str, str], ...] = (
     (COMPILE, "compile", "a compile stage failed on a well-formed graph"),
     (OUTPUT, "output", "an output cannot be written"),
     (RUN, "runtime", "execution failed"),
-    (CACHE, "cache", "--require-cache was given and the cache cannot be used, or a lock was not obtained"),
+    (CACHE, "cache", "--require-cache was given and the cache could not be used, or a lock was not obtained"),
     (INTERNAL_STATUS, "internal", "a bug in gecli"),
     (129, "hung up", "SIGHUP arrived: the terminal went away"),
     (130, "interrupted", "SIGINT arrived"),

@@ -16,7 +16,7 @@ GE_CODES: dict[str, Entry] = {
         OPTION,
         "option value is not valid",
         "The value is outside the set or form that the option accepts.",
-        "Use one of the values in the message; `gecli COMMAND --help` lists them all.",
+        "Give a value as the message shows it; `gecli COMMAND --help` lists what the option takes.",
     ),
     "E10002": Entry(
         OPTION,
@@ -257,7 +257,7 @@ GE_CODES: dict[str, Entry] = {
     "E10055": Entry(
         OPTION,
         "option or combination is not supported",
-        "The option, GE option or combination does not exist or has no meaning for an offline simulator.",
+        "What was asked for does not exist, or has no meaning for an offline simulator.",
         "Use the alternative in the message, or --ignore-unsupported to record the option without effect.",
     ),
     "E10056": Entry(
@@ -398,8 +398,8 @@ GE_CODES: dict[str, Entry] = {
     "E13026": Entry(
         OPTION,
         "path is not valid",
-        "The path does not exist, or with --strict-paths holds characters that atc refuses.",
-        "Check the path; --cache-create makes a missing cache directory.",
+        "The path does not exist, is of another kind, or holds characters that --strict-paths refuses.",
+        "Check the path.",
     ),
     "E13028": Entry(COMPILE, "custom pass failed", "A user pass reported an error.", "Correct the pass."),
     "E13029": Entry(

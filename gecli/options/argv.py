@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 _TOP_LEVEL = ("compile", "inspect-om", "run", "cache", "explain", "completion")
 _BOOL_WORDS = TRUE_WORDS | FALSE_WORDS
+MAX_COUNT_DIGITS = 9
 
 
 class Scan(NamedTuple):
@@ -135,7 +136,7 @@ class _Scanner:
     def add(self, option: Option, text: str, name: str = "") -> None:
         key = option.key
         if option.key == "verbose":
-            self.verbosity = int(text) if text.isdigit() else 1
+            self.verbosity = self.count(text)
             return
         if name == "precision" and text in PRECISION_V1:
             key = "ge.exec.precision_mode"  # --precision takes the names of both generations
@@ -148,6 +149,16 @@ class _Scanner:
             self.result.typed.setdefault(key, []).append(text)
         else:
             self.result.typed[key] = [text]
+
+    def count(self, text: str) -> int:
+        """The number of --verbose=N, which switches may stand for too."""
+        if text.lower() in _BOOL_WORDS and not text.isdecimal():
+            return int(text.lower() in TRUE_WORDS)
+        if text.isascii() and text.isdecimal() and len(text) <= MAX_COUNT_DIGITS:
+            return int(text)
+        shown = text if len(text) <= 20 else f"{text[:20]}..."
+        self.error("E10003", f'value "{shown}" for --verbose is invalid', why="expected a whole number", do="-v or -vv")
+        return 0
 
     def unquoted(self, option: Option, text: str) -> str:
         if len(text) < 2 or text[0] not in "\"'" or text[0] != text[-1]:
@@ -169,8 +180,8 @@ class _Scanner:
         advice = " or ".join(f"--{other}{equals}{value}" for other in near)
         if elsewhere:
             advice = " or ".join(f"gecli {other} {word}" for other in elsewhere)
-        why = f"it is an option of gecli {', '.join(elsewhere)}" if elsewhere else ""
         command = f"gecli {subcommand}".rstrip()
+        why = f"it is an option of gecli {', '.join(elsewhere)}" if elsewhere else f"{command} has no such option"
         self.error("E10055", f"unknown option {word.partition('=')[0]}", why=why, do=advice or f"{command} --help")
 
     def error(self, code: str, message: str, why: str = "", do: str = "") -> None:
@@ -195,7 +206,8 @@ def _take_subcommand(argv: list[str]) -> tuple[list[str], str, Diagnostic | None
         from gecli.errors import Diagnostic
 
         advice = " or ".join(f"gecli {near}" for near in closest(name, _TOP_LEVEL)) or "gecli --help"
-        return _switches(rest, at), "", Diagnostic("E10055", f'unknown command "{name}"', do=advice)
+        why = f"the commands are {', '.join(_TOP_LEVEL)}"
+        return _switches(rest, at), "", Diagnostic("E10055", f'unknown command "{name}"', why=why, do=advice)
     if name != "cache":
         return rest, name, None
     return _take_cache_subcommand(rest, at)

@@ -39,7 +39,8 @@ CACHE_OPTIONS: tuple[Option, ...] = (
     _policy("locks", "--locks", "bool", False, "Lock files without an entry too."),
 
     _gc("dry-run", "--dry-run", "bool", False, "Show what would be removed; change nothing."),
-    _gc("yes", "--yes", "bool", False, "Do not ask."),
+    _gc("yes", "--yes", "bool", False,
+        "Do not ask before --all and --max-size. Only a terminal is asked: a script that gives them removes at once."),
     _gc("wait", "--wait", "seconds", 0.0, "Wait so long for a busy key.", "SEC"),
     _gc("grace", "--grace", "duration", 3600, "Spare files younger than this.", "AGE"),
     _gc("free", "--free", "size", None, "Stop when so much was freed.", "SIZE"),

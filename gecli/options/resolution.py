@@ -15,7 +15,9 @@ from gecli.options.values import SOURCES, ConfigValues, Options, Setting, defaul
 if TYPE_CHECKING:
     from gecli.errors import Diagnostic
 
+MAX_EPOCH_DIGITS = 11  # the year 5138
 RAW_LEVELS = ("graph", "session", "global")
+RAW_EXAMPLE = '{"compile options": {"graph": {"input_shape": "x:1,3"}, "session": {"ge.exec.variable_acc": "False"}}}'
 TRUE_OR_FALSE = ("ge.exec.variable_acc",)  # in GE's option maps: 0 would switch on what it seems to switch off
 FLAG_ONLY = ("model", "output", "ge.frameworkType", "ge.socVersion")  # atc takes these four from the line only
 
@@ -129,7 +131,7 @@ class _Resolver:
             typed=setting.source == "flag",
             where="" if setting.source == "flag" else f"{setting.source}, {option.key}",
             why=f"expected {bad}",
-            do=" or ".join(f"{shown}{'=' if from_environment else ' '}{choice}" for choice in near),
+            do=" or ".join(f"{shown}{'=' if from_environment else ' '}{value}" for value in near or _example(option)),
             option=shown,
             expected=domain_text(option) or str(bad),
             actual=text,
@@ -181,8 +183,8 @@ def resolve(
     for option in known:
         if option.env and environ and environ.get(option.env):
             resolver.add(option.key, "environment", (environ[option.env],))
-    if subcommand == "compile" and environ and not environ.get("SOURCE_DATE_EPOCH", "0").isdecimal():
-        text = environ["SOURCE_DATE_EPOCH"]
+    text = (environ or {}).get("SOURCE_DATE_EPOCH", "0")
+    if subcommand == "compile" and not (text.isascii() and text.isdecimal() and len(text) <= MAX_EPOCH_DIGITS):
         resolver.fail("E13024", f'value "{text}" for SOURCE_DATE_EPOCH is invalid', why="expected decimal seconds")
     resolver.options.config_files = [config.path for config in configs]
     for config in configs:
@@ -222,14 +224,16 @@ def _add_raw_file(resolver: _Resolver, path: str, typed: Mapping[str, Sequence[s
         if level not in RAW_LEVELS or not isinstance(members, dict):
             where = f"{path}, /compile options/{level}"
             why = "expected objects named global, session or graph"
-            resolver.fail("E10032", "the options file has the wrong form", where=where, why=why, file=path)
+            resolver.fail(
+                "E10032", "the options file has the wrong form", where=where, why=why, file=path, do=RAW_EXAMPLE
+            )
             continue
         for key, value in members.items():
             if not key or not isinstance(value, str):
                 where = f"{path}, /compile options/{level}/{key}"
                 resolver.fail(
                     "E10032", f'value of "{key}" is not a string', where=where, file=path,
-                    why="every option is a non-empty key with a string value",
+                    why="every option is a non-empty key with a string value", do=RAW_EXAMPLE,
                 )  # fmt: skip
                 continue
             option = ge_options_of(resolver.options.subcommand).get(key)
@@ -257,9 +261,21 @@ def _read_raw_file(resolver: _Resolver, path: str) -> dict[str, Any] | None:
     options = content.get("compile options") if isinstance(content, dict) else None
     if not isinstance(options, dict):
         why = 'expected an object with the member "compile options"'
-        resolver.fail("E10032", f'options file "{path}" has the wrong form', why=why, file=path)
+        resolver.fail("E10032", f'options file "{path}" has the wrong form', why=why, file=path, do=RAW_EXAMPLE)
         return None
     return options
+
+
+def _example(option: Option) -> tuple[str, ...]:
+    """A value that the option takes; none where only its pattern says what that is."""
+    known = {"size": "512M", "duration": "30d", "bool": "true"}.get(option.type, "")
+    if option.choices:
+        known = option.choices[0]
+    elif option.default is not None and not known:
+        known = f"{option.default:g}" if isinstance(option.default, float) else value_text(option.default)
+    elif option.type in ("int", "float", "seconds"):
+        known = f"{max(1, option.bounds[0]):g}" if option.bounds else "1"
+    return (known,) if known and not option.pattern else ()
 
 
 def _switch_of(typed: Mapping[str, Sequence[str]], key: str) -> bool:

@@ -8,10 +8,13 @@ from typing import Any
 
 from gecli.cache.gc import Action, Outcome
 from gecli.cache.survey import EntryRow, LooseFile, Survey
-from gecli.report.sizes import size_text
+from gecli.report.sizes import counted, size_text
 
 COLUMNS = ("KEY", "ENTRY", "LAYER", "CREATED", "LAST USED", "SIZE", "WEIGHTS", "VARS", "FP", "BY", "STATE")
 RIGHT = ("SIZE", "WEIGHTS")
+# What a narrow terminal does without, the first first. ENTRY begins with the key and is never left out.
+DISPENSABLE = ("LAYER", "BY", "WEIGHTS", "VARS", "FP", "CREATED", "KEY", "SIZE", "LAST USED")
+GAP = 2  # between columns
 QUIET_STATES = ("ok", "foreign", "legacy", "busy")
 FP_DIGITS = 12
 OP_LAYER = "op layer: in-process only"
@@ -26,21 +29,43 @@ def ls_lines(rows: Sequence[EntryRow], found: Survey) -> list[str]:
 
 
 def ls_table(rows: Sequence[EntryRow], found: Survey, width: int, *, color: bool) -> str:
-    """The same as a table for a terminal."""
+    """The same as a table for a terminal, without the columns that it has no room for; no cell is ever folded."""
     import io
 
+    from rich.cells import cell_len
     from rich.console import Console
     from rich.table import Table
 
+    cells = [dict(zip(COLUMNS, _cells(row, human=True))) for row in rows]
+    widths = {name: max(cell_len(row[name]) for row in [{name: name}, *cells]) for name in COLUMNS}
+    hidden = _hidden(widths, width)
+    shown = [name for name in COLUMNS if name not in hidden]
+    width = max(width, _total([widths[name] for name in shown]))
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in COLUMNS:
-        table.add_column(name, justify="right" if name in RIGHT else "left", overflow="fold", no_wrap=name == "STATE")
-    for row in rows:
-        table.add_row(*_cells(row, human=True), style="" if row.state in QUIET_STATES else "yellow")
+    for name in shown:
+        table.add_column(name, justify="right" if name in RIGHT else "left", no_wrap=True)
+    for row, texts in zip(rows, cells):
+        table.add_row(*(texts[name] for name in shown), style="" if row.state in QUIET_STATES else "yellow")
     stream = io.StringIO()
     console = Console(file=stream, width=width, force_terminal=color, no_color=not color, highlight=False)
     console.print(table)
-    return stream.getvalue().rstrip("\n") + "\n" + footer(rows, found, human=True)
+    lines = [line.rstrip() for line in stream.getvalue().splitlines()]
+    lines += [f"no room for {', '.join(name for name in COLUMNS if name in hidden)}"] if hidden else []
+    return "\n".join([*lines, footer(rows, found, human=True)])
+
+
+def _hidden(widths: dict[str, int], width: int) -> list[str]:
+    """The columns to leave out so that the others have room; those that are never left out may need more."""
+    hidden: list[str] = []
+    for name in DISPENSABLE:
+        if _total([each for column, each in widths.items() if column not in hidden]) <= width:
+            break
+        hidden.append(name)
+    return hidden
+
+
+def _total(widths: Sequence[int]) -> int:
+    return sum(widths) + GAP * (len(widths) - 1)
 
 
 def footer(rows: Sequence[EntryRow], found: Survey, *, human: bool) -> str:
@@ -48,7 +73,8 @@ def footer(rows: Sequence[EntryRow], found: Survey, *, human: bool) -> str:
     shown = size_text if human else str
     return (
         (
-            f"{totals['entries']} entries, {totals['keys']} keys, {shown(totals['bytes'])} bytes, "
+            f"{counted(totals['entries'], 'entry', 'entries')}, {counted(totals['keys'], 'key')}, "
+            f"{shown(totals['bytes'])} bytes, "
             f"{shown(totals['reclaimable_bytes'])} reclaimable; {OP_LAYER}"
         )
         .replace("B bytes", "B")

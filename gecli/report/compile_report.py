@@ -202,6 +202,7 @@ def _model_json(result: ModelResult, with_times: bool, explained: Sequence[str] 
             "via": cache.via,
             "reason": cache.reason,
             "stored": cache.stored,
+            **({"explanation": cache.explanation} if cache.explanation else {}),
             **({"would_hit": cache.would_hit} if cache.would_hit is not None else {}),
         },
         "external_weights": [],

@@ -364,3 +364,26 @@ def test_under_a_source_date_two_reports_are_equal(gecli: Run, tmp_path: Path) -
     assert '"ms"' not in (tmp_path / "one").read_text()
     gecli("compile", str(DIGITS), "-o", "d.om", *SHAPE, "--report", "r.json")
     assert '"ms"' in (tmp_path / "r.json").read_text()
+
+
+def test_the_options_file_of_the_manual_is_one(gecli: Run, tmp_path: Path) -> None:
+    (tmp_path / "options.json").write_text(block("json"))
+    words = ("compile", str(DIGITS), "-o", "m.om", "--raw-ge-options", "options.json")
+    done = gecli(*words)
+    assert done.returncode == 0, done.stderr
+    assert "input.0=image DT_FLOAT NCHW [1,1,8,8]" in done.stdout
+    shown = gecli(*words, "--show-config").stdout
+    for source in ("raw global", "raw session", "raw graph"):
+        assert source in shown
+
+
+@pytest.mark.parametrize(
+    "text", ["{}", "[1]", '{"compile options": {"all": {}}}', '{"compile options": {"graph": {"a": 1}}}']
+)
+def test_an_options_file_of_another_form_is_answered_with_an_example(gecli: Run, tmp_path: Path, text: str) -> None:
+    (tmp_path / "options.json").write_text(text)
+    done = gecli("compile", str(DIGITS), "-o", "m.om", "--raw-ge-options", "options.json")
+    assert done.returncode == 2
+    example = done.stderr.partition("do:  ")[2].splitlines()[0]
+    (tmp_path / "options.json").write_text(example.replace("x:1,3", "image:1,1,8,8"))
+    assert gecli("compile", str(DIGITS), "-o", "m.om", "--raw-ge-options", "options.json").returncode == 0

@@ -144,8 +144,8 @@ def test_a_terminal_gets_a_table_that_fits_it(filled: Path) -> None:
     from gecli.report.cache_report import ls_table
 
     found = survey(str(filled))
-    lines = ls_table(found.rows, found, 120, color=False).splitlines()
-    assert max(map(len, lines)) <= 120
+    lines = ls_table(found.rows, found, 140, color=False).splitlines()
+    assert max(map(len, lines)) <= 140
     assert lines[0].split()[:3] == ["KEY", "ENTRY", "LAYER"]
     assert lines[-1].startswith("2 entries, 2 keys, ") and "KiB" in lines[-1]
 
@@ -158,3 +158,34 @@ def test_gc_refuses_a_directory_that_is_no_cache(words: list[str], gecli: Run, t
     assert (done.returncode, done.stdout) == (2, "")
     assert "models is not a compile cache" in done.stderr
     assert [path.name for path in (tmp_path / "models").iterdir()] == ["mine.om"]
+
+
+@pytest.mark.parametrize("width", [20, 60, 80, 100, 120, 200])
+def test_no_cell_of_the_table_is_folded(width: int, filled: Path) -> None:
+    from gecli.cache.survey import survey
+    from gecli.report.cache_report import ls_table
+
+    found = survey(str(filled))
+    lines = ls_table(found.rows, found, width, color=False).splitlines()
+    rows = [line for line in lines if line.startswith("k")]
+    assert len(rows) == 1
+    assert found.rows[0].stem in rows[0] and rows[0].endswith(" ok")
+    needed = len(f"{found.rows[1].stem}  STATE")
+    assert all(len(line) <= max(width, needed) for line in lines[: 1 + len(found.rows)])
+    assert (lines[0].split()[0] == "KEY") == (width >= 80)
+    assert any(line.startswith("no room for ") for line in lines) == (width < 200)
+
+
+def test_a_missing_directory_gets_a_cure_that_the_command_has(gecli: Run, cache: Path) -> None:
+    listed = gecli("cache", "ls", "--cache-dir", "nowhere").stderr
+    assert "why: No such file or directory" in listed
+    assert "--cache-create" not in listed and "--strict-paths" not in listed
+    compiled = gecli("compile", str(DIGITS), "-o", "x", "--cache-dir", "nowhere", "--require-cache")
+    assert compiled.returncode == 2
+    assert "--strict-paths" not in compiled.stderr and "do:  --cache-create makes it" in compiled.stderr
+
+
+def test_gc_of_everything_asks_nobody_in_a_script(gecli: Run, cache: Path) -> None:
+    assert gecli("cache", "gc", "--cache-dir", "cache", "--all").returncode == 0
+    assert list(cache.glob("*.om")) == []
+    assert "a script that gives them removes at once" in " ".join(gecli("cache", "gc", "--help").stdout.split())

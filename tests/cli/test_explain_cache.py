@@ -1,0 +1,75 @@
+"""--explain-cache says why there is no hit, with -q and in the document too."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import REPOSITORY, Gecli
+
+DIGITS = str(REPOSITORY / "samples/digits/digits.onnx")
+CACHE = ("--cache-dir", "cache", "--explain-cache")
+SHAPE = ("--input-shape", "image:1,1,8,8")
+
+
+@pytest.fixture
+def filled(gecli: Gecli, tmp_path: Path) -> str:
+    """A cache with an entry of the model as `one.om`; the entry's name."""
+    done = gecli("compile", DIGITS, "-o", "one", *SHAPE, *CACHE, "--cache-create")
+    assert done.returncode == 0, done.stderr
+    return next((tmp_path / "cache").glob("*.om")).stem
+
+
+def test_another_output_name_is_the_reason_of_a_miss(gecli: Gecli, filled: str) -> None:
+    done = gecli("compile", DIGITS, "-o", "two", *SHAPE, *CACHE)
+    assert "cache=miss" in done.stdout
+    assert f"cache: {filled}: the same model with other options\n" in done.stderr
+    changed = "cache:   option model_name: 'one' in the entry, 'two' now (the OM holds the name of its output file)"
+    assert [line for line in done.stderr.splitlines() if line.startswith("cache:   ")] == [changed]
+    assert gecli("inspect-om", "two.om").stdout != gecli("inspect-om", "one.om").stdout
+
+
+def test_another_directory_is_a_hit(gecli: Gecli, filled: str) -> None:
+    assert "cache=hit" in gecli("compile", DIGITS, "-o", "elsewhere/one", *SHAPE, *CACHE).stdout
+
+
+@pytest.mark.usefixtures("filled")
+def test_another_model_is_not_named(gecli: Gecli, tmp_path: Path) -> None:
+    import onnx
+
+    model = onnx.load(DIGITS)
+    model.graph.node[0].name = "renamed"
+    onnx.save(model, tmp_path / "digits.onnx")
+    done = gecli("compile", "digits.onnx", "-o", "one", *SHAPE, *CACHE)
+    assert done.stderr == "cache: no_entry\n"
+
+
+def test_an_explanation_that_was_asked_for_is_given_with_quiet_too(gecli: Gecli, filled: str) -> None:
+    done = gecli("compile", DIGITS, "-o", "two", *SHAPE, *CACHE, "-q")
+    assert done.stdout == ""
+    assert done.stderr.startswith(f"cache: no_entry\ncache: {filled}: the same model")
+    document = gecli("compile", DIGITS, "-o", "three", *SHAPE, *CACHE, "-q", "--json")
+    assert document.stderr == ""
+    assert json.loads(document.stdout)["models"][0]["cache"]["explanation"][0] == "no_entry"
+
+
+@pytest.mark.parametrize(
+    ("words", "file", "start"),
+    [
+        ((), "em.txt", "graph "),
+        (("--json",), "em.json", "{"),
+        (("--emit", "json"), "em.json", "{"),
+        (("-q",), "em.txt", "graph "),
+    ],
+)
+def test_stop_after_writes_beside_the_output(
+    gecli: Gecli, tmp_path: Path, words: tuple[str, ...], file: str, start: str
+) -> None:
+    done = gecli("compile", DIGITS, "--stop-after", "parse", "-o", "em", *words)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / file).read_text().startswith(start)
+    assert "graph digits" not in done.stdout
+    assert sorted(path.name for path in tmp_path.iterdir()) == [file]
+    assert (f"wrote {file}" in done.stderr) == (words in ((), ("--json",)))

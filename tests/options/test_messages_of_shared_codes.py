@@ -1,0 +1,49 @@
+"""Codes that many faults share say why this one happened, in words of this one."""
+
+from __future__ import annotations
+
+import pytest
+
+from gecli.error_catalog import CATALOGUE
+from gecli.errors import InvalidOption
+from gecli.options.argv import scan
+from gecli.options.resolution import resolve
+
+
+@pytest.mark.parametrize(
+    ("words", "why", "do"),
+    [
+        (["compil", "x"], "the commands are compile, inspect-om, run, cache, explain, completion", "gecli compile"),
+        (["frobnicate"], "the commands are compile, inspect-om, run, cache, explain, completion", "gecli --help"),
+        (["cache", "lss"], "one of ls, gc", "gecli cache ls"),
+        (["run", "a.om", "--frobnicate"], "gecli run has no such option", "gecli run --help"),
+        (["--frobnicate"], "gecli has no such option", "gecli --help"),
+    ],
+)
+def test_an_unknown_word_is_answered_with_what_there_is(words: list[str], why: str, do: str) -> None:
+    [problem] = scan(words).problems
+    assert (problem.reason(), problem.remedy()) == (why, do)
+    assert problem.reason() != CATALOGUE[problem.code].cause
+
+
+@pytest.mark.parametrize(
+    ("subcommand", "key", "text", "do"),
+    [
+        ("cache gc", "max-age", "2x", "--max-age 30d"),
+        ("cache gc", "max-size", "2q", "--max-size 512M"),
+        ("cache gc", "keep-last", "x", "--keep-last 1"),
+        ("cache gc", "grace", "soon", "--grace 30d"),
+        ("run", "seed", "x", "--seed 1"),
+        ("run", "loop", "0", "--loop 1"),
+        ("compile", "lock-timeout", "x", "--lock-timeout 60"),
+        ("compile", "ge.externalWeight", "7", "--external-weight 0"),
+    ],
+)
+def test_a_bad_value_gets_one_that_can_be_copied(subcommand: str, key: str, text: str, do: str) -> None:
+    required = {"output": ("x",)} if subcommand == "compile" else {}
+    with pytest.raises(InvalidOption) as caught:
+        resolve(subcommand, {**required, key: (text,)})
+    assert caught.value.first.remedy() == do
+    flag, value = do.split()
+    assert flag == f"--{caught.value.first.option}".replace("----", "--")
+    resolve(subcommand, {**required, key: (value,)})
