@@ -143,7 +143,10 @@ def write_om(path: str | os.PathLike[str], image: OmImage) -> int:
     """
     try:
         with publishing(path) as stream:
-            image.write(stream)
+            if stream.seekable():
+                image.write(stream)
+            else:
+                image.write_unseekable(stream)
     except (OSError, EOFError) as error:
         name = getattr(error, "filename", None)
         raise InputError(

@@ -93,8 +93,8 @@ def publishing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """
     target = os.path.realpath(os.fspath(path))
     shown = os.fspath(path)
-    if _is_special(target):
-        with _reported(shown), os.fdopen(_open_special(target), "wb") as stream:
+    if is_special(shown):  # not the target: a pipe in /dev/fd has a name of its own there only
+        with _reported(shown), os.fdopen(_open_special(shown), "wb") as stream:
             yield stream
         return
     with _reported(shown):
@@ -157,14 +157,17 @@ def copy_content(source: int, target: int) -> None:
         return
     left = os.fstat(source).st_size
     offset = _kernel_copy(source, target, left)
-    os.lseek(target, offset, os.SEEK_SET)
+    if offset:  # a pipe cannot be positioned
+        os.lseek(target, offset, os.SEEK_SET)
     while block := os.pread(source, COPY_BYTES, offset):
         _write_all(target, block)
         offset += len(block)
 
 
 def remove_file(path: str | os.PathLike[str]) -> bool:
-    """Remove a stale companion file; True if there was one. Raises OutputError."""
+    """Remove a stale companion file; True if there was one. A device or pipe stays. Raises OutputError."""
+    if is_special(os.fspath(path)):
+        return False
     with _reported(os.fspath(path)):
         try:
             os.unlink(path)
@@ -326,10 +329,11 @@ def _write_all(target: int, block: bytes) -> None:
         view = view[os.write(target, view) :]
 
 
-def _is_special(path: str) -> bool:
+def is_special(path: str) -> bool:
+    """Whether something that is neither a file nor a directory stands there: a device, a pipe, a socket."""
     try:
         mode = os.stat(path).st_mode
-    except OSError:
+    except (OSError, ValueError):
         return False
     return not stat.S_ISREG(mode) and not stat.S_ISDIR(mode)
 

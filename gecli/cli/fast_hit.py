@@ -66,6 +66,8 @@ def _place(output: Placement, memo: Memo) -> bool:
     if output.numbers is None or numbers_of(output.target) != output.numbers or os.path.islink(output.target):
         from gecli.artifacts.publish import place_copy
 
+        if os.path.realpath(output.target) in memo.files:
+            raise ValueError(f"{output.target} is an input by now")
         numbers = memo.files.get(os.path.realpath(output.source))
         place_copy(output.source, output.target, lambda descriptor: numbers_of_open(descriptor) == numbers)
     output.numbers = touch_as_witness(output.target)

@@ -8,7 +8,7 @@ import stat
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from gecli.errors import Diagnostic, OutputError
+from gecli.errors import Diagnostic, InvalidOption, OutputError
 from gecli.options.values import Options
 
 FILES = {
@@ -17,6 +17,7 @@ FILES = {
     "inspect-om": ("output", "data-file"),
 }
 DIRECTORIES = {"run": ("dump-dir",), "inspect-om": ("to",)}
+OF_ATC = ("check_report", "json-file")  # there an empty text is none
 NO_DIRECTORY = "is a file, not a directory"
 
 
@@ -31,7 +32,11 @@ class Place(NamedTuple):
 
 
 def places_of(subcommand: str, options: Options, models: Sequence[str]) -> Iterator[Place]:
-    """Everything that the options of a command name for writing. Raises InvalidOption as `jobs_of` does."""
+    """Everything that the options of a command name for writing.
+
+    Raises InvalidOption as `jobs_of` does, and for an empty name.
+    """
+    _refuse_empty(subcommand, options)
     for name in FILES.get(subcommand, ()):
         if (path := options.text(name)) and path != "-":
             yield Place(_flag(name), path)
@@ -46,6 +51,25 @@ def places_of(subcommand: str, options: Options, models: Sequence[str]) -> Itera
         yield from _computed(options)
 
 
+def _refuse_empty(subcommand: str, options: Options) -> None:
+    names = [*FILES.get(subcommand, ()), *DIRECTORIES.get(subcommand, ()), "log-file"]
+    if subcommand in ("compile", "run"):
+        names.append("output")
+    found = [_flag(name) for name in names if name not in OF_ATC and options.text(name) == ""]
+    if found:
+        why = "expected the name of a file or directory"
+        raise InvalidOption.of(
+            Diagnostic(
+                "E10001",
+                f'value "" for {flag} is invalid',
+                why=why,
+                do=f"{flag} PATH, or leave out {flag}",
+                option=flag,
+            )
+            for flag in dict.fromkeys(found)
+        )
+
+
 def _flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
@@ -55,12 +79,15 @@ def _compiled(options: Options, models: Sequence[str]) -> Iterator[Place]:
         folder = dump.partition(":")[0] or options.text("ge.debugDir") or "."
         yield Place("--dump-graph", folder, is_directory=True)
     output = options.text("output")
-    if not models or not output or output == "-" or options.flag("check") or options.get("mode") in (1, 3, 6):
+    if not models or not output or options.flag("check") or options.get("mode") in (1, 3, 6):
         return
     from gecli.compiler.extra_outputs import emitted, extra_path
-    from gecli.compiler.job import jobs_of
+    from gecli.compiler.job import STDIO, is_one_file, jobs_of
 
     for job in jobs_of(models, output):
+        if is_one_file(job.om_path):
+            yield from () if job.om_path == STDIO else (Place("--output", job.om_path, in_place=True),)
+            continue
         if os.path.isdir(job.om_path):
             continue  # gecli.compiler.job_checks has a better cure
         yield from (Place("--output", path, is_model=True) for path in (job.om_path, job.rdcpkt_path))

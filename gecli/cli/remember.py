@@ -52,7 +52,13 @@ def remember_command(
 def _is_plain(argv: list[str], options: Options, report: CompileReport, console: Console) -> bool:
     result = report.models[0]
     served = result.cache.state == "hit" or result.cache.stored
-    if not served or result.output.path == "-" or console.warnings or console.verbosity or not cache_dir_of(argv):
+    if (
+        not served
+        or not os.path.isfile(result.output.path)
+        or console.warnings
+        or console.verbosity
+        or not cache_dir_of(argv)
+    ):
         return False
     return is_plain_command(options)
 

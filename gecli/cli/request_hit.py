@@ -33,7 +33,7 @@ def try_request_hit(argv: list[str]) -> int | None:
     from gecli.cli.remember import is_plain_command
 
     models = [*found.operands, *options.texts("model")]
-    if len(models) != 1 or not is_plain_command(options) or options.text("output") in (None, "-"):
+    if len(models) != 1 or not is_plain_command(options) or not options.text("output"):
         return None
     result = _delivered(models, options)
     if result is None:
@@ -61,10 +61,12 @@ def _delivered(models: list[str], options: Options) -> ModelResult | None:
     from gecli.cache.stat_index import StatIndex
     from gecli.compiler.cache_setup import CacheOff, cache_setup
     from gecli.compiler.direct_hit import deliver_direct, direct_hits
-    from gecli.compiler.job import jobs_of
+    from gecli.compiler.job import is_one_file, jobs_of
 
     try:
         jobs = jobs_of(models, options.text("output"))
+        if is_one_file(jobs[0].om_path):
+            return None
         setup = cache_setup(options, jobs)
         if isinstance(setup, CacheOff):
             return None

@@ -71,7 +71,12 @@ def _run(options: Options, paths: list[str], console: Console) -> int:
     if target:
         from gecli.runtime.output_files import write_outputs
 
-        files = write_outputs(outcomes, target, options.text("output-format") or "npy")
+        files = write_outputs(
+            outcomes,
+            target,
+            options.text("output-format") or "npy",
+            lambda found: _check_outputs(options, paths, found),
+        )
     if options.text("save-vars"):
         from gecli.runtime.checkpoint import save_variables
 
@@ -106,6 +111,14 @@ def _run(options: Options, paths: list[str], console: Console) -> int:
             )
         )
     return 1 if differences and not all(row.equal for row in differences) else 0
+
+
+def _check_outputs(options: Options, paths: list[str], found: list[str]) -> None:
+    """Raises InvalidOption (E10047) when a file in the directory of -o is an input."""
+    from gecli.cli.output_places import Place
+    from gecli.cli.written_files import check_written_files
+
+    check_written_files("run", options, paths, [Place("--output", path) for path in found])
 
 
 def _load(session: Session, path: str, rdcpkt: str | None) -> LoadedModel:

@@ -5,17 +5,20 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
+from gecli.artifacts.publish import is_special
 from gecli.errors import Diagnostic, GecliError, InvalidOption
 from gecli.records import dataclass
 
 STDIO = "-"
+OM = ".om"
+STDOUT_FILES = ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
 MAX_NAME_BYTES = 255 - len(".rdcpkt") - len("..tmp-4194304")
 MAX_PATH_BYTES = 4095  # PATH_MAX without its end mark
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One model to compile. `om_path` is `-` for standard output; `stem` names model, graph and companions.
+    """One model to compile. `om_path` is `-` for standard output; `stem` is the name of model and graph.
 
     `one_of_several`: the command has more models, so that options may name what this one lacks.
     """
@@ -27,36 +30,50 @@ class Job:
 
     @property
     def rdcpkt_path(self) -> str:
-        return os.path.splitext(self.om_path)[0] + ".rdcpkt"
+        """Beside the OM. A device or pipe has nothing beside it."""
+        return os.devnull if is_one_file(self.om_path) else os.path.splitext(self.om_path)[0] + ".rdcpkt"
+
+
+def is_one_file(om_path: str) -> bool:
+    """Whether the OM of a job goes to standard output, a device or a pipe: every other one has its suffix."""
+    return not om_path.endswith(OM)
 
 
 def jobs_of(models: Sequence[str], output: str | None) -> list[Job]:
     """One job for each model.
 
     The output is a directory when it ends in a slash, is one already, or there are several models; else it is the OM
-    with or without its suffix. Raises InvalidOption: E10054 without an output, E10022 and E10021 for a bad name, and
-    for two models with one stem.
+    with or without its suffix, which devices and pipes do not get. Raises InvalidOption: E10054 without an output,
+    E10022 and E10021 for a bad name, E10001 for two models with one stem, E10047 for an output that is the model.
     """
     if not output:
         raise InvalidOption("E10054", "--output is missing", option="--output", do=f"-o {_stem(models[0])}.om")
-    if output == STDIO:
-        return [_to_stdout(models)]
+    if output == STDIO or output in STDOUT_FILES:
+        return [_to_stdout(models, output)]
     if output.endswith(os.sep) or len(models) > 1 or os.path.isdir(output):
         several = len(models) > 1
-        jobs = [Job(model, os.path.join(output, f"{_stem(model)}.om"), _stem(model), several) for model in models]
+        jobs = [
+            Job(model, os.path.join(output, f"{_stem(model)}{OM}"), _name(_stem(model)), several) for model in models
+        ]
+    elif is_special(output):
+        jobs = [Job(models[0], output, _name(stem_of(output) if output.endswith(OM) else _stem(models[0])))]
     else:
-        path = output if output.endswith(".om") else f"{output}.om"
-        jobs = [Job(models[0], path, stem_of(path))]
+        path = output if output.endswith(OM) else f"{output}{OM}"
+        jobs = [Job(models[0], path, _name(stem_of(path)))]
     _check(jobs)
     return jobs
 
 
-def _to_stdout(models: Sequence[str]) -> Job:
+def _to_stdout(models: Sequence[str], output: str) -> Job:
     if len(models) > 1:
         raise InvalidOption(
-            "E10001", "-o - takes one model", option="--output", why=f"{len(models)} models were given", do="-o DIR/"
+            "E10001",
+            f"-o {output} takes one model",
+            option="--output",
+            why=f"{len(models)} models were given",
+            do="-o DIR/",
         )
-    return Job(models[0], STDIO, _stem(models[0]))
+    return Job(models[0], STDIO, _name(_stem(models[0])))
 
 
 def stem_of(path: str) -> str:
@@ -66,6 +83,11 @@ def stem_of(path: str) -> str:
 
 def _stem(model: str) -> str:
     return "model" if model == STDIO else stem_of(model) or "model"
+
+
+def _name(stem: str) -> str:
+    """A stem as a model's name, which is UTF-8: other bytes of a file name are written as `\\xe9`."""
+    return stem if stem.isascii() else os.fsencode(stem).decode("utf-8", "backslashreplace")
 
 
 def _check(jobs: list[Job]) -> None:
@@ -93,9 +115,21 @@ def _check(jobs: list[Job]) -> None:
                     do="rename one, or compile them with two commands",
                 )
             )
-        if os.path.abspath(job.om_path) == os.path.abspath(job.source):
+        if _is_same(job.om_path, job.source):
             problems.append(
-                Diagnostic("E10001", f"the output would overwrite the model {job.source}", option="--output")
-            )
+                Diagnostic(
+                    "E10047", f"--output would overwrite the input {job.source}", why="both name one file",
+                    do="-o ANOTHER_FILE", option="--output", file=job.om_path,
+                )
+            )  # fmt: skip
     if problems:
         raise GecliError.of(problems)
+
+
+def _is_same(om_path: str, source: str) -> bool:
+    if os.path.abspath(om_path) == os.path.abspath(source):
+        return not is_special(om_path)
+    try:
+        return os.path.samefile(om_path, source) and os.path.isfile(om_path)
+    except (OSError, ValueError):
+        return False

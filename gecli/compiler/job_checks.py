@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from gecli.compiler.failures import refuse
-from gecli.compiler.job import STDIO, Job
+from gecli.compiler.job import STDIO, Job, is_one_file
 from gecli.compiler.result import ModelResult
 from gecli.errors import Diagnostic, GecliError, InvalidOption, OutputError
 from gecli.options.spelling import similar
@@ -23,8 +23,9 @@ def check_paths(jobs: Sequence[Job], options: Options) -> None:
 
     Raises OutputError for a file where a directory is needed.
     """
-    if any(job.om_path == STDIO for job in jobs):
-        _check_stdout(options)
+    single = [job.om_path for job in jobs if is_one_file(job.om_path)]
+    if single:
+        _check_one_file(single[0], options)
     else:
         _check_directories(jobs)
     if not options.flag("strict-paths"):
@@ -91,8 +92,9 @@ def check_results(results: Sequence[ModelResult], options: Options) -> None:
     """
     if options.flag("werror"):
         refuse(warning for result in results for warning in result.warnings)
-    if any(result.output.path == STDIO and result.variables for result in results):
-        refuse_variables_on_stdout(results[0].source)
+    for result in results:
+        if result.variables:
+            refuse_variables_in_one_file(result.output.path, result.source)
     known = sorted({str(row["name"]) for result in results for row in result.variables})
     for name in options.texts("explain-variable"):
         if name not in known:
@@ -107,24 +109,30 @@ def check_results(results: Sequence[ModelResult], options: Options) -> None:
             )
 
 
-def refuse_variables_on_stdout(source: str) -> None:
-    """Raises InvalidOption: the variable packet would have no place."""
+def refuse_variables_in_one_file(om_path: str, source: str) -> None:
+    """Raises InvalidOption when the variable packet would have no place. The null device takes it too."""
+    if not is_one_file(om_path) or om_path == os.devnull:
+        return
+    place = "standard output" if om_path == STDIO else om_path
     raise InvalidOption(
         "E10001",
-        "-o - cannot be used for a model with variables",
+        f"-o {om_path} cannot be used for a model with variables",
         where=source,
-        why="the OM needs its .rdcpkt beside it, and standard output is one file",
+        why=f"the OM needs its .rdcpkt beside it, and {place} is one file",
         do="-o FILE.om",
         option="--output",
     )
 
 
-def _check_stdout(options: Options) -> None:
+def _check_one_file(om_path: str, options: Options) -> None:
     fields = {"do": "-o FILE.om", "option": "--output"}
+    if options.texts("emit"):
+        why = "--emit writes its files beside the OM"
+        raise InvalidOption("E10047", f"-o {om_path} excludes --emit", why=why, **fields)
+    if om_path != STDIO:
+        return
     if options.flag("json"):
         raise InvalidOption("E10047", "-o - excludes --json", why="--json prints its document there", **fields)
-    if options.texts("emit"):
-        raise InvalidOption("E10047", "-o - excludes --emit", why="--emit writes its files beside the OM", **fields)
     if sys.stdout.isatty():
         why = "standard output is a terminal, and an OM is binary"
         raise InvalidOption("E10001", "-o - cannot be used here", why=why, **fields)

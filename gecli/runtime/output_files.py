@@ -6,7 +6,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,12 +21,15 @@ Array = NDArray[Any]
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
 
 
-def write_outputs(outcomes: Sequence[Outcome], target: str, output_format: str) -> dict[str, str]:
+def write_outputs(
+    outcomes: Sequence[Outcome], target: str, output_format: str, check: Callable[[list[str]], None] | None = None
+) -> dict[str, str]:
     """Write every output; returns the file of each as `<model>/<request>/<output>` -> path.
 
     `X.npz` and `-` are one npz keyed by output name, with a leading axis for the request when there are several; all
-    else is a directory with one file a tensor. Several models prefix keys and directories with their stem. Raises
-    OutputError, and InvalidOption when requests differ in shape and cannot be stacked.
+    else is a directory with one file a tensor. Several models prefix keys and directories with their stem. `check` is
+    called with the paths in a directory before any of them is written, and may raise. Raises OutputError, and
+    InvalidOption when requests differ in shape and cannot be stacked.
     """
     many = len(outcomes) > 1
     if target == "-" or target.endswith(".npz"):
@@ -46,7 +49,17 @@ def write_outputs(outcomes: Sequence[Outcome], target: str, output_format: str) 
             for request in range(len(outcome.outputs))
             for name in outcome.outputs[request]
         }
-    files: dict[str, str] = {}
+    rows = list(_placed(outcomes, target, output_format))
+    if check is not None:
+        check([path for _, path, _, _ in rows])
+    for _, path, name, array in rows:
+        publish_bytes(path, _encoded(array, name, output_format))
+    return {key: path for key, path, _, _ in rows}
+
+
+def _placed(outcomes: Sequence[Outcome], target: str, output_format: str) -> Iterator[tuple[str, str, str, Array]]:
+    """Key, path, name and value of every output in a directory."""
+    many = len(outcomes) > 1
     for outcome in outcomes:
         folder = os.path.join(target, outcome.model.name) if many else target
         for request, outputs in enumerate(outcome.outputs):
@@ -54,9 +67,7 @@ def write_outputs(outcomes: Sequence[Outcome], target: str, output_format: str) 
             names = _file_names(outputs)
             for name, array in outputs.items():
                 path = os.path.join(place, f"{names[name]}.{output_format}")
-                publish_bytes(path, _encoded(array, name, output_format))
-                files[f"{outcome.model.name}/{request}/{name}"] = path
-    return files
+                yield f"{outcome.model.name}/{request}/{name}", path, name, array
 
 
 def _stacked(outcome: Outcome) -> dict[str, Array]:

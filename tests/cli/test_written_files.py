@@ -65,7 +65,7 @@ def test_a_variable_of_unknown_size_is_named(gecli: Gecli, tmp_path: Path) -> No
     done = gecli("compile", "g.json", "-o", "o.om")
     assert done.returncode == 4
     assert "error[G2014]" in done.stderr
-    assert "--> node w (Variable)" in done.stderr
+    assert "node w (Variable)" in done.stderr
 
 
 @pytest.fixture(scope="module")
@@ -145,3 +145,24 @@ def test_variables_are_loaded_from_the_file_that_they_are_saved_in(
     shutil.copy(compiled / "a.om", "a.om")
     np.savez("v.npz")
     assert run(["run", "a.om", "-q", "--load-vars", "v.npz", "--save-vars", "v.npz"]) == 0, capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["-i", "d/probabilities.npy"], ["-i", "image=d/probabilities.npy"]])
+def test_an_output_in_a_directory_is_no_input_either(
+    compiled: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    words: list[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("d").mkdir()
+    shutil.copy(compiled / "a.om", "a.om")
+    shutil.copy(compiled / "x.npy", "d/probabilities.npy")
+    assert run(["run", "a.om", *words, "-o", "d"]) == 2
+    assert "--output would overwrite the input d/probabilities.npy" in capsys.readouterr().err
+    assert Path("d/probabilities.npy").read_bytes() == (compiled / "x.npy").read_bytes()
+    os.rename("d/probabilities.npy", "d/image.npy")
+    for _ in range(2):
+        assert run(["run", "a.om", "-i", "d/image.npy", "-o", "d", "-q"]) == 0
+    assert sorted(os.listdir("d")) == ["image.npy", "probabilities.npy"]
