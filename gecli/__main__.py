@@ -28,8 +28,8 @@ def main() -> int:
 def _answered(argv: list[str]) -> int:
     if None in (sys.stdin, sys.stdout, sys.stderr):
         _fill_standard_streams()
-    if argv == ["--version"]:
-        return _print_version()
+    if argv == ["--version"] and (status := _print_version()) is not None:
+        return status
     # As GE's tool, when installed under its name.
     if sys.argv[0].endswith("atc"):
         argv = ["compile", "--atc-compat", *argv]
@@ -70,7 +70,8 @@ def _fill_standard_streams() -> None:
     sys.stderr = sys.stderr or open(2, "w", closefd=False)  # noqa: SIM115
 
 
-def _print_version() -> int:
+def _print_version() -> int | None:
+    """None when standard output takes nothing: the command line says why."""
     from gecli.version import __version__
 
     try:
@@ -79,6 +80,8 @@ def _print_version() -> int:
         from gecli.cli.fast_hit import broken_pipe
 
         return broken_pipe()
+    except OSError:
+        return None
     return 0
 
 

@@ -116,4 +116,6 @@ def _numbers(texts: tuple[str, ...], option: str) -> dict[str, float]:
             found[name] = float(number)
         except ValueError as err:
             raise bad_value(option, item, "expected a number or NAME:NUMBER") from err
+        if not found[name] >= 0:
+            raise bad_value(option, item, "a tolerance is a number that is not negative")
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from gecli.errors import InvalidOption
@@ -46,6 +47,10 @@ def _range(text: str) -> tuple[str, tuple[float, float]]:
         low, high = (float(number) for number in numbers.strip("[]").split(","))
     except ValueError as err:
         raise bad_value("--val-range", text, "expected LO,HI or NAME:[LO,HI]") from err
+    if not isfinite(low) or not isfinite(high) or not isfinite(high - low):
+        raise bad_value("--val-range", text, "expected finite numbers LO,HI")
+    if low > high:
+        raise bad_value("--val-range", text, f"LO {low:g} is above HI {high:g}")
     return name, (low, high)
 
 

@@ -28,7 +28,7 @@ _DTYPES = {
 }
 # The layouts that each front end's models may have (cli.md 1.3).
 _LAYOUTS = {"onnx": ("NCHW", "ND", "NCDHW")}
-_PORT = r"(.+):(\d+)"
+_PORT = r"(.+):(\d{1,9})"
 SHOWN = 12  # candidates in a message
 
 

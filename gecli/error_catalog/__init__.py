@@ -42,7 +42,7 @@ def entry_of(code: str) -> Entry | None:
     """The catalogue entry of a code, None if there is none; GE's Caffe codes share one entry."""
     if code in CATALOGUE:
         return CATALOGUE[code]
-    caffe = len(code) == 6 and code.startswith("E11") and code[1:].isdigit()
+    caffe = len(code) == 6 and code.startswith("E11") and code[1:].isascii() and code[1:].isdecimal()
     return CATALOGUE["E11xxx"] if caffe else None
 
 
@@ -81,7 +81,7 @@ def explain_text(code: str) -> str:
 def similar_codes(code: str, count: int = 3) -> list[str]:
     """Known codes that look most like `code`: those with the longest common beginning, then the nearest number."""
     wanted = code.strip().upper()
-    digits = "".join(char for char in wanted if char.isdigit()) or "0"
+    digits = "".join(char for char in wanted if char in "0123456789") or "0"
 
     def distance(known: str) -> tuple[int, int, str]:
         common = 0

@@ -161,7 +161,7 @@ class Format(int):
             raise ValueError(f"{text!r} is not a storage format")
         if not colon:
             return Format(number)
-        if not sub.isdecimal() or int(sub) > 0xFFFF:
+        if not (sub.isascii() and sub.isdecimal() and len(sub) <= 5) or int(sub) > 0xFFFF:
             raise ValueError(f"{text!r} has no valid group count after the colon")
         return Format(number).with_groups(int(sub))
 

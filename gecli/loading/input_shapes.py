@@ -134,7 +134,7 @@ def _parse_item(item: str, start: int, text: str, position: int, option: str) ->
     if not name:
         raise place.fault("E10002", f"{option} item has no name", start, f'nothing stands before ":" in {item!r}')
     dims = _parse_dims(item[split + 1 :], start + split + 1, place)
-    if re.fullmatch(r"#\d+", name):
+    if re.fullmatch(r"#\d{1,9}", name):
         return ShapeItem(item.strip(), None, int(name[1:]), dims, option)
     return ShapeItem(item.strip(), name, None, dims, option)
 
@@ -197,7 +197,7 @@ def _parse_dim(piece: str, at: int, place: _Place, ranged: bool) -> Range:
 
 def _number(piece: str, at: int, place: _Place) -> int:
     if re.match(_NUMBER, piece):
-        value = int(piece)
+        value = _whole(piece)
         if abs(value) > INT64_MAX:
             raise place.fault("E10013", f"{piece} is out of range", at, f"the largest size is {INT64_MAX}")
         return value
@@ -210,6 +210,12 @@ def _number(piece: str, at: int, place: _Place) -> int:
     if bad is not None:
         raise place.fault("E10002", f"{piece!r} is not a number", at + bad.end(), f"{piece[bad.end()]!r} follows it")
     raise place.fault("E10014", f"{piece!r} is not a number", at, "expected an integer, -1 or LOW~HIGH")
+
+
+def _whole(text: str) -> int:
+    """The number, or one that is out of range too: Python refuses to read thousands of digits."""
+    digits = text.lstrip("+-").lstrip("0")
+    return int(text) if len(digits) < 20 and len(text) < 4000 else INT64_MAX + 1
 
 
 def _mixed_styles(items: list[ShapeItem], option: str) -> list[Diagnostic]:
@@ -239,7 +245,7 @@ def _parse_size(text: str, sizes: dict[str, int]) -> Diagnostic | None:
     if not re.match(_NUMBER, number):
         why = f"{number!r} is not an integer"
         return Diagnostic("E10014", f"--dim {name} has no size", where=where, why=why, option="--dim", actual=number)
-    size = int(number)
+    size = _whole(number)
     if size > INT64_MAX:
         why = f"the largest size is {INT64_MAX}"
         return Diagnostic("E10013", f"{number} is out of range", where=where, why=why, option="--dim", actual=number)

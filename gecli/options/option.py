@@ -151,7 +151,8 @@ def _parse_number(option: Option, text: str) -> Value:
     if option.type == "int":
         if not re.fullmatch(r"-?\d+", text, re.ASCII):
             raise BadValue("E10003", "a whole number")
-        number: int | float = int(text)
+        digits = text.lstrip("-0")
+        number: int | float = int(f"{text[: text.startswith('-')]}{digits or 0}") if len(digits) < 20 else INT64_MAX + 1
         if not -INT64_MAX - 1 <= number <= INT64_MAX:
             raise BadValue("E10013", "a number that fits 64 bits")
     else:
@@ -173,4 +174,7 @@ def _scaled(option: Option, text: str, form: str, units: dict[str, int], accepte
     if match is None:
         raise BadValue(option.code, accepted)
     unit = match[2].upper() if units is _SIZE_UNITS else match[2]
-    return int(float(match[1]) * units[unit])
+    size = float(match[1]) * units[unit]
+    if size > INT64_MAX:
+        raise BadValue("E10013", f"{accepted}, and no more than fits 64 bits")
+    return int(size)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 Array = NDArray[Any]
 Feeds = dict[str, Array]
 DEFAULT_SEED = 1
-_INLINE = r"(?P<dims>(?:\d+x)*)(?P<dtype>[a-z]+\d*\w*)=(?P<values>[^/]*)\Z"
+_INLINE = r"(?P<dims>(?:\d{1,19}x)*)(?P<dtype>[a-z]+\d*\w*)=(?P<values>[^/]*)\Z"
 _NUMBER = r"(?:[-+]?(?:0x[0-9a-f]+|(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?|inf|nan)|true|false)"
 _NUMBERS = rf"(?i){_NUMBER}(?:[, ]+{_NUMBER})*"
 
@@ -110,7 +110,29 @@ def random_array(
     if target.hasobject:
         return np.full(shape, "", dtype=object)
     low, high = (0 if low is None else low), (16 if high is None else high)
-    return generator.integers(int(low), int(high), shape).astype(target)
+    return generator.integers(int(low), max(int(high), int(low) + 1), shape).astype(target)
+
+
+def _check_range(tensor: Tensor, low: float | None, high: float | None) -> None:
+    """Raises InvalidOption for a range that values of the input's type cannot have."""
+    if low is None or high is None or tensor.dtype is DataType.BOOL or tensor.dtype.numpy.hasobject:
+        return
+    target = tensor.dtype.numpy
+    is_real = tensor.dtype.is_float or target.kind == "c"
+    limits = np.array([low, high if is_real else max(low, high - 1)])  # integers stay below HI
+    with np.errstate(over="ignore", invalid="ignore"):
+        kept = limits.astype(target).astype(np.complex128 if target.kind == "c" else np.float64)
+    fits = np.isfinite(kept).all() if is_real else _are_near(kept, limits)
+    if not fits:
+        raise InvalidOption(
+            "E10001", f"--val-range {low:g},{high:g} does not suit input {tensor.name!r}", option="--val-range",
+            why=f"its type is {tensor.dtype.serial}", do=f'--val-range "{tensor.name}:[LO,HI]"',
+        )  # fmt: skip
+
+
+def _are_near(kept: Array, limits: Array) -> bool:
+    """Whether integers are what the limits were but for their fractions."""
+    return bool((np.abs(kept - limits) <= 1 + 1e-9 * np.abs(limits)).all())
 
 
 def _shaped(tensor: Tensor, options: InputOptions) -> Tensor:
@@ -152,7 +174,7 @@ def _split(spec: str, inputs: Sequence[Tensor], stem: str) -> tuple[str, str | N
     head, equals, source = spec.partition("=")
     if not equals or os.path.exists(spec):
         return "", spec
-    if re.fullmatch(r"#\d+", head):
+    if re.fullmatch(r"#\d{1,9}", head):
         index = int(head[1:])
         if index >= len(inputs):
             raise _unknown_input(head, inputs)
@@ -305,7 +327,7 @@ def _accepted_forms(tensor: Tensor) -> str:
 def _from_npz(inputs: Sequence[Tensor], arrays: dict[str, Array]) -> dict[str, list[Array]]:
     found: dict[str, list[Array]] = {}
     for key, array in arrays.items():
-        if re.fullmatch(r"arr_\d+", key) and all(tensor.name != key for tensor in inputs):
+        if re.fullmatch(r"arr_\d{1,9}", key) and all(tensor.name != key for tensor in inputs):
             index = int(key[4:])
             if index >= len(inputs):
                 raise _unknown_input(key, inputs)
@@ -350,7 +372,7 @@ def _files_in(directory: str) -> list[Path]:
     from pathlib import Path
 
     def natural(path: Path) -> list[Any]:
-        return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", path.name)]
+        return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", path.name)]
 
     try:
         files = [path for path in Path(directory).iterdir() if path.suffix in (".npy", ".bin") and path.is_file()]
@@ -524,4 +546,5 @@ def _made(tensor: Tensor, options: InputOptions) -> Array:
     if how == "const":
         return np.full(shape, float(value)).astype(target)
     low, high = options.ranges.get(tensor.name, options.ranges.get("", (None, None)))
+    _check_range(tensor, low, high)
     return random_array(tensor.name, tensor.dtype, shape, options.seed, low, high)

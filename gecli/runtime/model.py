@@ -167,7 +167,7 @@ def _shape_cure(tensor: Tensor) -> str:
         return f"give one value: -i {tensor.name}=VALUE"
     letters = iter("NMKLPQRSTUVW")
     dims = [str(dim) if dim >= 0 else next(letters, "?") for dim in tensor.shape]
-    free = [dim for dim in dims if not dim.isdigit()]
+    free = [dim for dim in dims if not dim.isdecimal()]
     return f"give an array of shape [{','.join(dims)}]" + (f" ({', '.join(free)} any size)" if free else "")
 
 

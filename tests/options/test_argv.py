@@ -107,3 +107,25 @@ def test_every_option_is_unambiguous(subcommand: str) -> None:
     keys = [option.key for option in options]
     for found in (names, ge_names, keys):
         assert sorted(found) == sorted(set(found))
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("2", 2),
+        ("0", 0),
+        ("true", 1),
+        ("false", 0),
+        ("\u00b2", None),
+        ("\u0663", None),
+        ("9" * 5000, None),
+        ("x", None),
+        ("", None),
+        ("-1", None),
+    ],
+)
+def test_verbose_takes_a_small_whole_number(text: str, count: int | None) -> None:
+    found = scan(["compile", "m", f"--verbose={text}"])
+    assert [each.code for each in found.problems] == ([] if count is not None else ["E10003"])
+    assert found.verbosity == (count or 0)
+    assert all(len(each.message) < 100 for each in found.problems)
