@@ -3,7 +3,7 @@
 The standard decorator writes and compiles up to seven functions a class, 0.4 ms for a frozen one with slots; a hundred
 such classes were a tenth of a small compile. Here `__init__` alone is compiled. Whatever else is asked of an instance
 (equality, hash, text, being frozen) is done by functions that all classes share. `dataclasses.fields`, `replace` and
-`asdict` work, and type checkers see the standard decorator.
+`asdict` work, standard dataclasses can inherit, and type checkers see the standard decorator.
 
 Not here, because nothing needs it: inheritance between such classes, order, `kw_only`, InitVar.
 """
@@ -15,7 +15,7 @@ from collections.abc import Callable, Hashable, Iterable
 from dataclasses import MISSING, Field, FrozenInstanceError, field
 from operator import attrgetter
 from reprlib import recursive_repr
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 __all__ = ["dataclass"]
 
@@ -31,6 +31,7 @@ else:
 
 
 _FIELD = getattr(dataclasses, "_FIELD")  # noqa: B009  # the mark of a plain field, which `fields` and `replace` look for
+_PARAMS = getattr(dataclasses, "_DataclassParams")  # noqa: B009
 
 
 def _finish(cls: type[Any], frozen: bool, slots: bool, eq: bool) -> type[Any]:
@@ -42,6 +43,8 @@ def _finish(cls: type[Any], frozen: bool, slots: bool, eq: bool) -> type[Any]:
         "__match_args__": tuple(name for name, each in fields.items() if each.init),
         "__init__": _init(cls, fields.values(), frozen, slots),
         "__repr__": _repr,
+        "__replace__": _replace,
+        "__dataclass_params__": _params(frozen, slots, eq),
     }
     if eq:
         members["__eq__"], members["__hash__"] = _comparison(fields.values(), frozen)
@@ -60,11 +63,12 @@ def _fields_of(cls: type[Any]) -> dict[str, Field[Any]]:
     """The fields in order; their defaults stay on the class as class attributes, as the standard decorator does it."""
     fields: dict[str, Field[Any]] = {}
     for name, annotation in cls.__annotations__.items():
-        if str(annotation).startswith("ClassVar"):
+        if _is_of_the_class(annotation):
             continue
         given = cls.__dict__.get(name, MISSING)
         each: Field[Any] = given if isinstance(given, Field) else field(default=given)
         each.name, each.type = name, annotation
+        each.kw_only = False
         setattr(each, "_field_type", _FIELD)  # noqa: B010  # private there
         if each.default is not MISSING:
             setattr(cls, name, each.default)
@@ -72,6 +76,13 @@ def _fields_of(cls: type[Any]) -> dict[str, Field[Any]]:
             delattr(cls, name)
         fields[name] = each
     return fields
+
+
+def _is_of_the_class(annotation: object) -> bool:
+    """Whether an annotation, or its text, is ClassVar or ClassVar[...]."""
+    if isinstance(annotation, str):
+        return annotation.partition("[")[0].strip().rpartition(".")[2] == "ClassVar"
+    return annotation is ClassVar or getattr(annotation, "__origin__", None) is ClassVar
 
 
 def _with_slots(cls: type[Any], fields: dict[str, Field[Any]]) -> type[Any]:
@@ -137,6 +148,17 @@ def _tuple_getter(names: list[str]) -> Callable[[Any], Hashable]:
     if len(names) > 1:
         return attrgetter(*names)
     return lambda record: tuple(getattr(record, name) for name in names)
+
+
+def _params(frozen: bool, slots: bool, eq: bool) -> Any:
+    """What a standard dataclass asks of a class that it inherits from; which arguments are listed varies by release."""
+    given = {"frozen": frozen, "slots": slots, "eq": eq, "init": True, "repr": True, "match_args": True}
+    return _PARAMS(**{name: given.get(name, False) for name in _PARAMS.__slots__})
+
+
+def _replace(self: Any, /, **changes: Any) -> Any:
+    """For copy.replace."""
+    return dataclasses.replace(self, **changes)
 
 
 @recursive_repr()

@@ -42,6 +42,9 @@ print(list(graph.networkx.edges(keys=True)), "networkx.algorithms" in sys.module
         "from networkx import descendants; print(len(descendants(held([(1, 2), (2, 3)]), 1)))",
         "from networkx import *; print(len(path_graph(2)))",
         "print(2 if networkx.config.backend_priority is not None else 0)",
+        "import networkx.algorithms.shortest_paths.generic as g; print(2 if g.has_path(held([(1, 2)]), 1, 2) else 0)",
+        "from networkx.generators import path_graph; print(len(path_graph(2)))",
+        "print(2 if networkx.__path__ and hasattr(networkx, 'pagerank') else 0)",
     ],
 )
 def test_the_rest_comes_when_a_name_of_it_is_used(use: str) -> None:
@@ -66,3 +69,25 @@ def test_without_the_shortcut_networkx_is_imported_as_ever(before: str) -> None:
     first, second = printed(f"{BEGIN}{before}\n{code}").splitlines()
     assert first == "False"
     assert second.startswith("MultiDiGraph <function dag_longest_path")
+
+
+def test_no_thread_sees_half_a_package() -> None:
+    code = """
+from threading import Barrier, Thread
+sys.setswitchinterval(1e-6)
+barrier, found = Barrier(8), []
+def use(name):
+    barrier.wait()
+    found.append(hasattr(networkx, name))
+names = ["pagerank", "write_graphml", "path_graph", "dag_longest_path"] * 2
+threads = [Thread(target=use, args=(name,)) for name in names]
+for each in threads: each.start()
+for each in threads: each.join()
+print(found == [True] * 8, type(networkx).__name__)
+"""
+    assert printed(CORE + code) == "True module\n"
+
+
+def test_a_name_that_the_package_lacks_is_an_attribute_error() -> None:
+    use = "print(hasattr(networkx, 'no_such_name'), hasattr(networkx, 'pagerank'), type(networkx).__name__)"
+    assert printed(f"{CORE}{use}") == "False True module\n"

@@ -145,3 +145,44 @@ def test_a_name_that_is_one_of_the_generated_functions_own_is_no_trouble() -> No
         items: list[int] = field(default_factory=list)
 
     assert repr(Odd(5)).endswith("Odd(MISSING=5, default_b=1, items=[])")
+
+
+@pytest.mark.parametrize(
+    "annotation",
+    ["ClassVar", "ClassVar[int]", "typing.ClassVar[int]", " t.ClassVar [int]", ClassVar, ClassVar[int]],
+    ids=str,
+)
+def test_a_class_variable_is_no_field_however_it_is_annotated(annotation: Any) -> None:
+    made = records.dataclass(type("Counted", (), {"__annotations__": {"count": annotation, "x": int}, "count": 7}))
+    assert [each.name for each in dataclasses.fields(made)] == ["x"]
+    assert made(1).count == 7
+
+
+@pytest.mark.parametrize("variant", VARIANTS, ids=str)
+def test_fields_and_parameters_are_described_as_by_the_standard_decorator(variant: dict[str, bool]) -> None:
+    standard, ours = classes(**variant)
+    assert [each.kw_only for each in dataclasses.fields(ours)] == [
+        each.kw_only for each in dataclasses.fields(standard)
+    ]
+    assert repr(ours.__dataclass_params__) == repr(standard.__dataclass_params__)
+
+
+@pytest.mark.parametrize("variant", VARIANTS, ids=str)
+def test_a_standard_dataclass_can_inherit(variant: dict[str, bool]) -> None:
+    made = []
+    for base in classes(**variant):
+
+        @dataclasses.dataclass(**variant)
+        class Derived(base):  # type: ignore[misc]  # the base is one of two
+            last: int = 4
+
+        made.append(repr(Derived(1, "a")).rpartition("<locals>.")[2])
+        with pytest.raises(TypeError, match="cannot inherit"):
+            dataclasses.dataclass(frozen=not variant["frozen"])(type("Other", (base,), {"__annotations__": {"y": int}}))
+    assert made[0] == made[1] == "Derived(left=1, right='a', items=[], note='', last=4)"
+
+
+def test_a_record_is_replaced_as_copy_replace_does_it() -> None:
+    assert Single(1.0).__replace__(value=2.0) == Single(2.0)  # type: ignore[attr-defined]  # of Python 3.13
+    with pytest.raises(TypeError):
+        Single(1.0).__replace__(wrong=2.0)  # type: ignore[attr-defined]
