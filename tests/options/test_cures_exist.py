@@ -20,8 +20,8 @@ COMMAND = re.compile(r"(?<![\w.`/-])gecli ((?:cache )?[a-z][a-z-]*)((?:[^;,|]|;(
 FOREIGN = frozenset(("graphdef", "saved-model", "tflite", "keras", "inputs", "outputs", "output", "help"))
 # "gecli VERB" in a sentence.
 PROSE = frozenset((
-    "accepts", "compares", "compiled", "does", "draws", "find", "finds", "from", "graph", "has", "imports", "itself", "keeps",
-    "knows", "met", "never", "opens", "reads", "reports", "to", "writes",
+    "accepts", "compares", "compiled", "does", "draws", "find", "finds", "from", "graph", "has", "imports", "itself",
+    "keeps", "knows", "met", "never", "opens", "reads", "reports", "to", "writes", "wrote",
 ))  # fmt: skip
 
 
