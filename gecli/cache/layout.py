@@ -42,7 +42,8 @@ def entry_path(directory: str, stem: str, suffix: str) -> str:
 def stem_of(key: str, when: float | None, style: str) -> str:
     """`{key}_{time stamp}`: local time, or with SOURCE_DATE_EPOCH that instant in UTC."""
     epoch = os.environ.get("SOURCE_DATE_EPOCH", "")
-    moment = time.gmtime(int(epoch)) if epoch.isascii() and epoch.isdecimal() and len(epoch) < 12 else time.localtime(when)
+    is_given = epoch.isascii() and epoch.isdecimal() and len(epoch) < 12
+    moment = time.gmtime(int(epoch)) if is_given else time.localtime(when)
     return f"{key}_{time.strftime(TIMESTAMPS[style], moment)}"
 
 
