@@ -387,17 +387,17 @@ def test_explain_cache_names_what_differs(gecli: Run) -> None:
 
 
 def test_an_entry_that_vanishes_between_decision_and_use_is_compiled_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    from gecli.artifacts import publish
+    from gecli.compiler import direct_hit
 
     compiled(DIGITS, out="first/x.om")
-    place_copy = publish.place_copy
+    place_copy = direct_hit.place_copy
 
     def vanish(source: str, target: str, *more: object) -> None:
         if "cache/" in source and Path(source).exists():
             Path(source).unlink()
         place_copy(source, target)
 
-    monkeypatch.setattr(publish, "place_copy", vanish)
+    monkeypatch.setattr(direct_hit, "place_copy", vanish)
     result = compiled(DIGITS)
     assert result.cache.state in ("miss", "bypassed")
     assert Path("out/x.om").read_bytes() == Path("first/x.om").read_bytes()
