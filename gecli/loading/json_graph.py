@@ -106,7 +106,7 @@ class GraphReader:
         found = []
         for pointer, text in self.outputs or ():
             name, colon, index = text.rpartition(":")
-            plain = text in self.graph or not colon or not (index.isascii() and index.isdecimal() and len(index) < 10)
+            plain = text in self.graph or not colon or not (index.isascii() and index.isdecimal() and len(index) < 20)
             found.append((pointer, text, 0) if plain else (pointer, name, int(index)))
         return found
 

@@ -92,7 +92,7 @@ READERS: dict[str, tuple[str, str]] = {
 }
 MAIN = ("compile", "run", "inspect", "npz")  # with every kind; the others with those that have bitten
 OTHERS = ("missing", "directory", "unreadable", "pipe", "endless device", "git-lfs pointer", "html page")
-ACCEPTED = {("cache ls", "directory")}
+ACCEPTED = {("cache ls", "directory"), ("cache gc", "directory")}  # an empty cache
 # Options that are wrong, not files: a cache directory, or an option file whose content is no JSON, TOML or switch.
 USAGE = {("raw-ge-options", "git-lfs pointer"), ("raw-ge-options", "html page"), ("cache ls", ""), ("cache gc", "")}
 

@@ -79,6 +79,8 @@ def run_case(data: bytes, words: list[str]) -> tuple[str, int]:
 def judged(words: list[str], status: int, out: str, err: str, grown: int, size: int) -> str:
     if "--hex" in words and status == 2 and "has no part" in err:
         return ""  # what is asked for is not in a file of this kind
+    if words[0] == "run" and status == 2 and "error[E10054]" in err:
+        return ""  # an input whose shape the file leaves open
     if status not in allowed(words):
         return f"exit {status}: {err[-3000:]}"
     if "Traceback" in err or "Traceback" in out:
