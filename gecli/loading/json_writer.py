@@ -234,8 +234,9 @@ def tensor_json(weight: Weight, directory: str | None = None) -> dict[str, Json]
     source = weight.source
     if not weight.transforms and isinstance(source, Fill) and desc.dtype in _NUMBER_TYPES + _INTEGERS:
         one = Weight(TensorDesc(desc.dtype, (1,)), Fill(source.element, 1)).numpy().reshape(()).astype(object).item()
-        document["fill"] = _number(one)
-        return document
+        if one == one or source.element == _element(desc.dtype, math.nan):  # as below: text has one NaN only
+            document["fill"] = _number(one)
+            return document
     if not weight.transforms and isinstance(source, FileSlice) and source.length_bytes >= REFERENCE_BYTES:
         relative = _below(source.path, directory)
         if relative is not None:
@@ -251,6 +252,12 @@ def tensor_json(weight: Weight, directory: str | None = None) -> dict[str, Json]
             return document
     document["base64"] = base64.b64encode(b"".join(weight.chunks())).decode("ascii")
     return document
+
+
+def _element(dtype: DataType, value: float) -> bytes:
+    import numpy as np
+
+    return np.array(value).astype(dtype.numpy).tobytes()
 
 
 _INTEGERS = (

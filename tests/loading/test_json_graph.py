@@ -551,3 +551,12 @@ def test_writing_and_reading_gives_the_same_graph(tmp_path: Path, data: st.DataO
         ports[-2:], data.draw(st.sampled_from([["a", "b"][: len(ports[-2:])], [str(p) for p in ports[-2:]]]))
     )
     same(graph, round_trip(graph, tmp_path))
+
+
+def test_a_fill_of_a_nan_with_a_sign_keeps_its_bytes(tmp_path: Path) -> None:
+    graph = Graph("g", None)
+    element = np.uint32(0xFFC00000).tobytes()
+    weight = Weight(TensorDesc(DataType.FLOAT, (2,)), Fill(element, 2))
+    node = graph.add(OpDesc("c", "Const", attrs={"value": weight}, output_descs=[weight.desc]))
+    graph.set_outputs([node.out()])
+    same(graph, round_trip(graph, tmp_path))
