@@ -32,6 +32,7 @@ class Wanted(NamedTuple):
     match_variables: Callable[[str | None], Verdict]  # path of the rdcpkt, None for an entry without one
     match_foreign: Callable[[str, str], Verdict]  # path of the .om, source fingerprint
     explain: Callable[[Sidecar], list[str]] = lambda sidecar: []
+    has_user_functions: bool = False
 
 
 class Found(NamedTuple):
@@ -59,9 +60,10 @@ class Rejected(NamedTuple):
 
 
 class Policy(NamedTuple):
-    """How foreign entries are treated: `accept`, `warn` or `reject`."""
+    """How foreign entries are treated: `accept`, `warn` or `reject`; whether user functions need a confirmation."""
 
     foreign_entries: str = "warn"
+    manual_check: bool = False
 
 
 def check_record(
@@ -87,11 +89,11 @@ def check_record(
     if sidecar.combined != wanted.fingerprint["combined"]:
         differing = difference_of(sidecar.fingerprint, wanted.fingerprint)
         return Rejected(stem, "fingerprint_mismatch", ", ".join(differing), tuple(wanted.explain(sidecar)))
-    return _check_variables(directory, record, sidecar, wanted, stats)
+    return _check_variables(directory, record, sidecar, wanted, policy, stats)
 
 
 def _check_variables(
-    directory: str, record: IndexRecord, sidecar: Sidecar, wanted: Wanted, stats: StatIndex
+    directory: str, record: IndexRecord, sidecar: Sidecar, wanted: Wanted, policy: Policy, stats: StatIndex
 ) -> Found | Rejected:
     damage = damaged_file(directory, record, sidecar, stats)
     if damage:
@@ -102,6 +104,8 @@ def _check_variables(
         return Rejected(record.stem, verdict.reason, verdict.evidence)
     if sidecar.content.get("weights"):
         return Rejected(record.stem, "load_failed", "the entry has external weights")
+    if policy.manual_check and wanted.has_user_functions and not sidecar.is_confirmed:
+        return _unconfirmed(record)
     return Found(record.graph_key, record.stem, verdict.via, sidecar, rdcpkt is not None)
 
 
@@ -133,6 +137,8 @@ def _check_foreign(
     verdict = wanted.match_variables(rdcpkt)
     if verdict.reason:
         return Rejected(stem, verdict.reason, verdict.evidence)
+    if policy.manual_check and wanted.has_user_functions and not _is_confirmed(directory, record, sidecar, stats):
+        return _unconfirmed(record)
     via = "legacy" if is_legacy else verdict.via
     warnings: tuple[str, ...] = ()
     if not proven and policy.foreign_entries == "warn":
@@ -140,6 +146,20 @@ def _check_foreign(
             f"cache entry {stem} was made by another tool: only its inputs, outputs and variables were checked",
         )
     return Found(record.graph_key, stem, via, None, rdcpkt is not None, warnings, lost_sidecar=proven)
+
+
+def _is_confirmed(directory: str, record: IndexRecord, sidecar: Sidecar | None, stats: StatIndex) -> bool:
+    """Whether the confirmation of another tool's entry is there and is for these files."""
+    try:
+        found = sidecar or read_sidecar(directory, record.graph_key, record.stem)
+    except (InvalidSidecar, OSError):
+        return False
+    return found is not None and found.is_confirmed and damaged_file(directory, record, found, stats) is None
+
+
+def _unconfirmed(record: IndexRecord) -> Rejected:
+    do = f"gecli cache confirm {record.graph_key} {record.stem}"
+    return Rejected(record.stem, "manual_check_required", f"it has user functions; {do} allows it")
 
 
 def missing_file(directory: str, record: IndexRecord) -> tuple[str, str] | None:

@@ -32,7 +32,7 @@ class CacheDir(NamedTuple):
 
     @property
     def policy(self) -> Policy:
-        return Policy(self.conf.foreign_entries)
+        return Policy(self.conf.foreign_entries, self.conf.manual_check)
 
 
 class Lookup(NamedTuple):
@@ -68,6 +68,8 @@ def find_request(cache: CacheDir, request: str, key: str | None, stats: StatInde
     except (OSError, UnreadableIndex, InvalidSidecar):
         return None
     if record is None or sidecar is None or request not in sidecar.requests or sidecar.content.get("weights"):
+        return None
+    if cache.conf.manual_check and sidecar.waits_for_confirmation:
         return None
     load_entry_rows(cache.path, record.stem, stats)
     if missing_file(cache.path, record) or damaged_file(cache.path, record, sidecar, stats):

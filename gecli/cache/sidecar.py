@@ -12,6 +12,7 @@ from gecli.wire.regular_file import read_regular
 SCHEMA = 1
 MAX_REQUESTS = 8
 COMPONENTS = ("graph", "weights", "options", "toolchain")
+CONFIRMED, USER_FUNCTIONS = "confirmed", "user_functions"  # members for the manual check
 
 
 class InvalidSidecar(ValueError):
@@ -47,6 +48,16 @@ class Sidecar:
     @property
     def has_rdcpkt(self) -> bool:
         return "rdcpkt" in self.files
+
+    @property
+    def is_confirmed(self) -> bool:
+        """Whether a person said that the entry may be used."""
+        return self.content.get(CONFIRMED) is True
+
+    @property
+    def waits_for_confirmation(self) -> bool:
+        """Whether a directory with `cache_manual_check` must not use it yet; a sidecar that does not say counts."""
+        return self.content.get(USER_FUNCTIONS) is not False and not self.is_confirmed
 
     @property
     def compile_seconds(self) -> float:

@@ -15,6 +15,7 @@ from time import perf_counter
 from typing import Any, NamedTuple
 
 from gecli.cache.candidate import Found, Verdict, Wanted
+from gecli.cache.confirmation import has_user_functions
 from gecli.cache.fingerprint import Fingerprint
 from gecli.cache.foreign import match_foreign
 from gecli.cache.gc import collect_sometimes
@@ -32,7 +33,7 @@ from gecli.cache.model_cache import (
 )
 from gecli.cache.near_entries import near_entries
 from gecli.cache.recovery import append_record, recover, set_aside_entry
-from gecli.cache.sidecar import COMPONENTS, SCHEMA, Sidecar
+from gecli.cache.sidecar import COMPONENTS, CONFIRMED, SCHEMA, USER_FUNCTIONS, Sidecar
 from gecli.cache.stat_index import StatIndex, write_rows
 from gecli.cache.store import file_mode, store_entry
 from gecli.compiler.cache_setup import CacheSetup
@@ -355,6 +356,7 @@ class CachedCompiler:
             lambda rdcpkt: _match_variables(rdcpkt, self.new_manager()),
             lambda om, source: match_foreign(om, source, work.loaded.graph),
             lambda sidecar: _differences(sidecar, work),
+            has_user_functions(work.loaded.graph),
         )
 
 
@@ -427,7 +429,8 @@ def _sidecar_content(
             "staged": sorted(record.after.staged_var_desc_map),
         },
         "guard": None,
-        "confirmed": False,
+        CONFIRMED: False,
+        USER_FUNCTIONS: has_user_functions(work.loaded.graph),
         "report": {**report, "warnings": [asdict(each) for each in result.warnings]},
     }
 
