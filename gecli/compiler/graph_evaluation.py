@@ -18,12 +18,11 @@ from gecli.errors import GecliError
 from gecli.ir.attributes import (
     ASSIGN_VAR_NAME,
     CONST_TYPES,
-    DATA_INDEX,
     DATA_TYPES,
-    PARENT_NODE_INDEX,
     REF_VAR_SRC_VAR_NAME,
     VALUE,
 )
+from gecli.ir.calls import CALL_TYPES, CASE_TYPES, IF_TYPES, LOOP_TYPES, argument_slot
 from gecli.ir.graph import Graph
 from gecli.ir.op_desc import OpDesc, Port
 from gecli.ir.tensor_desc import TensorDesc
@@ -31,12 +30,10 @@ from gecli.layout.transforms import convert
 from gecli.ops.evaluate import evaluate_node
 from gecli.ops.registry import find
 from gecli.passes.written_inputs import input_name, output_names
-from gecli.runtime.bound_graph import BORDERS, CALL_TYPES, IF_TYPES, is_true, reordered
+from gecli.runtime.bound_graph import BORDERS, is_true, reordered
 
 Array = NDArray[Any]
 MAX_LOOP = 1000
-CASE_TYPES = frozenset(("Case", "StatelessCase"))
-LOOP_TYPES = frozenset(("While", "StatelessWhile", "_While"))
 QUESTION_TYPES = frozenset(("IsVariableInitialized", "VarIsInitializedOp"))
 MARKS = (REF_VAR_SRC_VAR_NAME, ASSIGN_VAR_NAME)
 
@@ -318,14 +315,6 @@ def _places_of_writes(node: OpDesc) -> Iterator[tuple[int, int]]:
         index = names.index(name) if name in names else kind.output_index(name)
         if index is not None:
             yield slot, index
-
-
-def argument_slot(data: OpDesc, caller: OpDesc) -> int:
-    """Which input of the calling node a Data node of its subgraph stands for; what decides is not passed in."""
-    found = data.attrs.get(PARENT_NODE_INDEX)
-    if found is None:
-        found = data.attrs.get(DATA_INDEX, 0) + (caller.type in IF_TYPES | CASE_TYPES)
-    return int(found)
 
 
 def same_bits(a: Array, b: Array) -> bool:

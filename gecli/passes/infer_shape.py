@@ -12,6 +12,7 @@ from typing import Any
 
 from gecli.errors import CompileError, Diagnostic, GecliError
 from gecli.ir.attributes import CONST_TYPES, VALUE
+from gecli.ir.calls import argument_slot
 from gecli.ir.dtype import DataType
 from gecli.ir.graph import Graph
 from gecli.ir.op_desc import OpDesc
@@ -100,9 +101,8 @@ class _Walk:
     def enter(self, graph: Graph, node: OpDesc, name: str) -> None:
         """Give a subgraph's Data nodes the descs of the calling node's inputs, then infer it."""
         sub = graph.subgraphs[name]
-        shift = 1 if node.type in ("If", "StatelessIf", "_If", "Case", "StatelessCase") else 0
         for data in sub.inputs:
-            slot = data.attrs.get("_parent_node_index", data.attrs.get("index", 0) + shift)
+            slot = argument_slot(data, node)
             port = node.inputs[slot] if slot < len(node.inputs) else None
             if port is not None:
                 desc = port.desc

@@ -6,15 +6,13 @@ from collections import Counter
 from dataclasses import replace
 
 from gecli.errors import CompileError
-from gecli.ir.attributes import DATA_INDEX, PARENT_NODE_INDEX
+from gecli.ir.calls import LOOP_TYPES, argument_slot
 from gecli.ir.graph import Graph
 from gecli.ir.op_desc import OpDesc, Port, Use
 from gecli.passes.base import Pass, PassContext, Stage
 from gecli.passes.facts import Fact
 from gecli.passes.variable_prepare import VAR_LIKE_TYPES
 
-_LOOPS = frozenset(("While", "_While", "StatelessWhile"))
-_CHOICES = frozenset(("If", "_If", "StatelessIf", "Case", "StatelessCase"))  # input 0 decides and is not passed in
 _UNKNOWN_SHAPE = "_graph_unknown_flag"
 _MULTI_BATCH = "mbatch-inserted-node"
 
@@ -53,7 +51,7 @@ def _split(graph: Graph, variable: OpDesc) -> tuple[int, int]:
     for use in graph.consumers(variable.out()):
         into = _copy_into_subgraphs(graph, variable, use)
         copied += into
-        if into and use.node.type in _LOOPS:
+        if into and use.node.type in LOOP_TYPES:
             rewired += _rewire_loop(graph, variable, use)
     return copied, rewired
 
@@ -78,7 +76,7 @@ def _copy_into_subgraphs(graph: Graph, variable: OpDesc, use: Use) -> int:
 
 
 def _copy_into(sub: Graph, variable: OpDesc, use: Use) -> bool:
-    data = next((node for node in sub.inputs if _argument_of(node, use.node) == use.slot), None)
+    data = next((node for node in sub.inputs if argument_slot(node, use.node) == use.slot), None)
     if data is None or not data.users[0]:
         return False
     twin = _twin(sub, variable, data)
@@ -88,14 +86,6 @@ def _copy_into(sub: Graph, variable: OpDesc, use: Use) -> bool:
         sub.replace_input(each.node, each.slot, Port(twin, 0))
     sub.add_control(data, twin)
     return True
-
-
-def _argument_of(data: OpDesc, caller: OpDesc) -> int:
-    """Which input of the calling node a Data node of its subgraph stands for."""
-    index = data.attrs.get(PARENT_NODE_INDEX)
-    if index is None:
-        index = data.attrs.get(DATA_INDEX, 0) + (caller.type in _CHOICES)
-    return int(index)
 
 
 def _twin(sub: Graph, variable: OpDesc, data: OpDesc) -> OpDesc:

@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
+from gecli.errors import CompileError
 from gecli.ir.attributes import REF_VAR_SRC_VAR_NAME, STREAM_LABEL, VARIABLE_TYPES
+from gecli.ir.calls import STATELESS_TYPES
 from gecli.ir.graph import Graph
 from gecli.ir.op_desc import OpDesc, Port, Use
 from gecli.ir.surgery import insert_on_edge
@@ -43,6 +45,7 @@ class VariablePrepare(Pass):
 
     def run(self, graph: Graph, ctx: PassContext) -> Counter[str]:
         counts = Counter[str]()
+        _require_stateless(graph)
         for each in graph.all_graphs():
             for variable in each.nodes_of(*sorted(VAR_LIKE_TYPES)):
                 if variable.ref_variable is not None:
@@ -51,6 +54,33 @@ class VariablePrepare(Pass):
                     counts["refs_added"] += 1
                     ctx.record(self.name, "ref_added", variable=variable.name, node=ref.name)
         return counts
+
+
+def _require_stateless(graph: Graph) -> None:
+    """Raises CompileError for a variable that is written below a node whose type says that nothing is."""
+    if not graph.subgraphs:
+        return
+    for caller in (node for each in graph.all_graphs() for node in each.nodes_of(*sorted(STATELESS_TYPES))):
+        inside = list(caller.subgraphs)
+        for name in inside:
+            below = graph.subgraphs[name]
+            inside += [inner for node in below.nodes() for inner in node.subgraphs if inner not in inside]
+            for variable in below.nodes_of(*sorted(VAR_LIKE_TYPES)):
+                write = next(_writes_behind(below, variable.out()), None) if variable.ref_variable is None else None
+                if write is not None:
+                    raise _not_stateless(caller, variable, write.node)
+
+
+def _not_stateless(caller: OpDesc, variable: OpDesc, writer: OpDesc) -> CompileError:
+    return CompileError(
+        "G2018",
+        f"{caller.type} {caller.name!r} writes variable {variable.name!r}",
+        kind="PASS_FAILED",
+        where=f"node {writer.name} ({writer.type})",
+        why=f"graphs of a {caller.type} may not write variables",
+        do=f"make the node a {caller.type.removeprefix('Stateless')}",
+        node=writer.name,
+    )
 
 
 def add_refs(graph: Graph, variable: OpDesc) -> list[OpDesc]:

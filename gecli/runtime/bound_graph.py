@@ -6,14 +6,15 @@ what follows from constants alone is computed once, views are views, and a buffe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gecli.errors import GecliError
-from gecli.ir.attributes import DATA_INDEX, DATA_TYPES, PARENT_NODE_INDEX
+from gecli.ir.attributes import DATA_TYPES
+from gecli.ir.calls import CALL_TYPES, CONTROL_TYPES, IF_TYPES, argument_slot
 from gecli.ir.format import Format
 from gecli.ir.op_desc import OpDesc, Port
 from gecli.layout.axes import permutation
@@ -27,9 +28,6 @@ from gecli.wire.model_record import GraphRecord
 Array = NDArray[Any]
 # Runs a node with subgraphs: its outputs for these inputs.
 Control = Callable[[OpDesc, list[Array | None]], list[Array]]
-IF_TYPES = frozenset(("If", "StatelessIf", "_If"))
-CALL_TYPES = frozenset(("PartitionedCall", "StatefulPartitionedCall"))
-CONTROL_TYPES = IF_TYPES | CALL_TYPES | {"Case", "StatelessCase", "While", "StatelessWhile", "_While"}
 BORDERS = frozenset(("TransData", "TransDataD", "ReFormat"))
 
 
@@ -102,8 +100,8 @@ class _Flat:
     def at(self, port: Port) -> Port:
         return self.place.get(port, port)
 
-    def add(self, graph: GraphRecord, arguments: Sequence[Port | None] | None = None) -> list[Port]:
-        """Add the nodes of a graph; the ports of its results."""
+    def add(self, graph: GraphRecord, caller: OpDesc | None = None) -> list[Port]:
+        """Add the nodes of a graph, called by a node of one that is being added; the ports of its results."""
         self._inside.add(graph.name)
         results: list[Port] = []
         for node in graph.nodes:
@@ -111,8 +109,8 @@ class _Flat:
                 results = [self.at(port) for port in node.data_inputs]
             elif node.type in DATA_TYPES:
                 _require_fixed(node)
-                if arguments is not None:
-                    self._name(Port(node, 0), arguments[argument_index(node)])
+                if caller is not None:
+                    self._name(Port(node, 0), caller.inputs[argument_slot(node, caller)])
             elif node.type not in SILENT_TYPES and Port(node, 0) not in self.known:
                 _require_fixed(node)
                 self._add_node(node)
@@ -131,26 +129,25 @@ class _Flat:
             self.known[port] = self.known[source]
 
     def _add_node(self, node: OpDesc) -> None:
-        chosen = self._chosen(node)
-        if chosen is not None:
-            graph, first = chosen
-            for index, result in enumerate(self.add(graph, node.inputs[first:])):
+        graph = self._chosen(node)
+        if graph is not None:
+            for index, result in enumerate(self.add(graph, node)):
                 self._name(Port(node, index), result)
             return
         if not self._fold(node):
             self.nodes.append(node)
 
-    def _chosen(self, node: OpDesc) -> tuple[GraphRecord, int] | None:
-        """The subgraph that stands for a node, whatever its inputs, and the slot of the first argument."""
-        name, first = "", 0
+    def _chosen(self, node: OpDesc) -> GraphRecord | None:
+        """The subgraph that stands for a node, whatever its inputs."""
+        name = ""
         if node.type in CALL_TYPES:
             name = node.subgraphs[0]
         elif node.type in IF_TYPES and node.inputs[0] is not None:
             condition = self.known.get(self.at(node.inputs[0]))
             if condition is not None:
-                name, first = node.subgraphs[0 if is_true(condition) else 1], 1
+                name = node.subgraphs[0 if is_true(condition) else 1]
         # The nodes of a graph that is called twice would stand for two values each.
-        return None if not name or name in self._inside else (self.graphs[name], first)
+        return None if not name or name in self._inside else self.graphs[name]
 
     def _fold(self, node: OpDesc) -> bool:
         """Compute a node whose inputs are known; False when they are not."""
@@ -167,11 +164,6 @@ class _Flat:
         for index, value in enumerate(values):
             self.known[Port(node, index)] = value
         return True
-
-
-def argument_index(node: OpDesc) -> int:
-    """Which argument of a call a Data node of the called graph stands for."""
-    return int(node.attrs.get(PARENT_NODE_INDEX, node.attrs.get(DATA_INDEX, 0)))
 
 
 def reordered(node: OpDesc, value: Array | None) -> Array:

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gecli.errors import CompileError, Diagnostic, GecliError, InputError, RuntimeFault
-from gecli.ir.op_desc import OpDesc, Port
+from gecli.ir.calls import CONTROL_TYPES
+from gecli.ir.op_desc import OpDesc
 from gecli.layout.transfer_error import TransferError
 from gecli.ops.registry import find, operator_of
 from gecli.records import dataclass
@@ -64,7 +65,6 @@ class LoadedModel:
     program: Program | None = None
     executor: DynamicExecutor | None = None
     graph: Any = None
-    variable_arrays: dict[Port, Array] | None = None
     load_ns: int = 0
     memory_bytes: int = 0
     weight_bytes: int = 0
@@ -86,9 +86,6 @@ class LoadedModel:
                 outputs, times = self._run_static(arrays, watch) if self.program else self._run_dynamic(arrays, watch)
         except TransferError as error:
             raise no_transfer(error, self.path) from error
-        for variable in self.variables:
-            if variable.writer:
-                self.store.mark_written(variable.name, f"node {variable.writer}")
         return outputs, times
 
     def _run_static(self, arrays: list[Array], watch: Watch | None) -> tuple[dict[str, Array], Times]:
@@ -103,6 +100,9 @@ class LoadedModel:
         else:
             self.program.run_watched(watch)
         computed = perf_counter_ns()
+        for variable in self.variables:
+            if variable.writer:
+                self.store.mark_written(variable.name, f"node {variable.writer}")
         outputs = {tensor.name: _logical_copy(operands[tensor.port]) for tensor in self.outputs}
         return outputs, Times(copied - start, computed - copied, perf_counter_ns() - computed)
 
@@ -111,7 +111,7 @@ class LoadedModel:
         start = perf_counter_ns()
         feeds = {tensor.name: array for tensor, array in zip(self.inputs, arrays)}
         self.executor.watch = watch
-        values = self.executor.run(self.graph, feeds, self.variable_arrays or {})
+        values = self.executor.run(self.graph, feeds)
         computed = perf_counter_ns()
         outputs = {tensor.name: np.array(value) for tensor, value in zip(self.outputs, values)}
         return outputs, Times(0, computed - start, perf_counter_ns() - computed)
@@ -260,8 +260,6 @@ def _unreadable(node: OpDesc) -> str:
 
 
 # Types that the executors handle themselves.
-_WITHOUT_KERNEL = frozenset(
+_WITHOUT_KERNEL = CONTROL_TYPES.union(
     ("Data", "RefData", "Const", "Constant", "FileConstant", "Variable", "VariableV2", "NetOutput", "NoOp")
-    + ("If", "StatelessIf", "_If", "Case", "StatelessCase", "While", "StatelessWhile", "_While")
-    + ("PartitionedCall", "StatefulPartitionedCall")
 )

@@ -8,6 +8,7 @@ from typing import Any
 
 from gecli.errors import Diagnostic, InputError
 from gecli.ir.attributes import CONST_TYPES, DATA_INDEX, DATA_TYPES, INIT_VALUE, REF_VAR_SRC_VAR_NAME, VALUE
+from gecli.ir.calls import CONTROL_TYPES
 from gecli.ir.op_desc import OpDesc
 from gecli.ir.tensor_desc import TensorDesc
 from gecli.ir.weight import Weight
@@ -21,11 +22,6 @@ VARIABLE_SIZE = "variable_size"
 SHARED_BASE = "task_gen_host_svm_base_addr"
 SHARED_SIZE = "host_svm_size"
 MAX_BYTES = 1 << 48  # no address space is larger; numpy refuses sizes near 2 ** 63 with errors of its own
-# Control flow: what these do is in the graphs that they name.
-WITH_GRAPHS = frozenset(
-    ("If", "StatelessIf", "_If", "Case", "StatelessCase", "While", "StatelessWhile", "_While")
-    + ("PartitionedCall", "StatefulPartitionedCall")
-)
 _DO = "compile the model again; the file does not agree with itself"
 
 
@@ -78,7 +74,7 @@ def _node_faults(node: OpDesc, is_static: bool) -> Iterator[tuple[str, str]]:
         yield f"{what} has an index that is no number", f"it is {_shown(node.attrs[DATA_INDEX])}"
     if node.type in CONST_TYPES and VALUE in node.attrs:
         yield from _value_faults(what, node.attrs[VALUE], node.output_descs[:1])
-    if node.type in WITH_GRAPHS and not node.subgraphs:
+    if node.type in CONTROL_TYPES and not node.subgraphs:
         yield f"{what} names no graph", "its work is in the graphs that it names"
     if is_static and node.type in DATA_TYPES:
         for desc in node.output_descs[:1]:

@@ -102,7 +102,7 @@ def _executed(graph: Any, feeds: Mapping[str, Array]) -> list[Array]:
         if node.type in CONST_TYPES
     }
     with np.errstate(all="ignore"):
-        return DynamicExecutor(records, constants).run(records[graph.name], feeds, {})
+        return DynamicExecutor(records, constants).run(records[graph.name], feeds)
 
 
 def values_of(store: VariableStore) -> Arrays:

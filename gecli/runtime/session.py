@@ -24,7 +24,6 @@ from gecli.ir.attributes import (
 from gecli.ir.op_desc import OpDesc, Port
 from gecli.ir.weight import FileSlice, Weight
 from gecli.layout.transfer_error import TransferError
-from gecli.ops.registry import operator_of
 from gecli.runtime.dynamic import MAX_LOOP, DynamicExecutor
 from gecli.runtime.interface import model_inputs, model_outputs
 from gecli.runtime.memory import POISON, Arena, MappedWeights
@@ -33,7 +32,8 @@ from gecli.runtime.operands import Operand, to_logical, unblocked
 from gecli.runtime.program import bind_program
 from gecli.runtime.record_checks import MEMORY_SIZE, VARIABLE_BASE, require_loadable
 from gecli.runtime.variable_store import VariableStore
-from gecli.variables.trans_road import ROAD_TYPES, TransRoad
+from gecli.runtime.variable_use import LiveVariables, reads_of
+from gecli.variables.trans_road import TransRoad
 from gecli.wire.model_record import GraphRecord
 from gecli.wire.om_faults import in_order
 
@@ -85,7 +85,7 @@ class Session:
         if damage:
             raise InputError.of(in_order(damage))
         self.warnings += [*om.warnings, *(p for p in record.problems if p.severity == "warning")]
-        packet = self._packet(name, rdcpkt, record.root)
+        packet = self._packet(name, rdcpkt, record.graphs)
         loader = _Loader(om, record.root, {graph.name: graph for graph in record.graphs}, packet, self.store, name)
         loader.weights = _mapped_weights(om, om.root, copy=self._copy_weights)
         loader.fill, loader.max_loop = self._fill, self._max_loop
@@ -94,13 +94,15 @@ class Session:
         self.models.append(model)
         return model
 
-    def _packet(self, name: str, rdcpkt: str | os.PathLike[str] | None, graph: GraphRecord) -> VarDescCache | None:
+    def _packet(
+        self, name: str, rdcpkt: str | os.PathLike[str] | None, graphs: list[GraphRecord]
+    ) -> VarDescCache | None:
         beside = os.path.splitext(name)[0] + ".rdcpkt"
         if rdcpkt is not None or os.path.exists(beside):
             from gecli.artifacts.rdcpkt import read_rdcpkt
 
             return read_rdcpkt(beside if rdcpkt is None else rdcpkt).after
-        if any(node.is_variable and node.ref_variable is None for node in graph.nodes):
+        if any(node.is_variable and node.ref_variable is None for graph in graphs for node in graph.nodes):
             self.warnings.append(
                 Diagnostic(
                     "G3007",
@@ -174,13 +176,15 @@ class _Loader:
         )
         if self._is_dynamic():
             constants = {port: to_logical(op.array, op.desc) for port, op in self._constants(self.every_node).items()}
-            model.executor = DynamicExecutor(self.graphs, constants, self.max_loop)
+            base = int(attrs.get(VARIABLE_BASE, DEFAULT_VARIABLE_BASE))
+            variables = self._live_variables(base, init) if self.variables else None
+            model.executor = DynamicExecutor(self.graphs, constants, self.max_loop, variables)
             model.graph = self.graph
-            model.variable_arrays = self._variable_arrays()
         else:
             self._place(int(attrs.get(MEMORY_SIZE, 0)), int(attrs.get(VARIABLE_BASE, DEFAULT_VARIABLE_BASE)))
             model.program = bind_program(self.graph.nodes, self.operands)
-        self._find_reads_and_writes()
+            self._find_first_readers()
+        self._find_writers()
         return model
 
     def _is_dynamic(self) -> bool:
@@ -210,17 +214,21 @@ class _Loader:
     # ------------------------------------------------------------------ variables
 
     def _register_variables(self) -> None:
-        for node in self.graph.nodes:
-            if not node.is_variable or node.ref_variable is not None:
+        for graph in self.graphs.values():  # a subgraph that uses a variable has a node of its name
+            self._register_variables_of(graph)
+        self._fill_twins()
+
+    def _register_variables_of(self, graph: GraphRecord) -> None:
+        for node in graph.nodes:
+            if not node.is_variable or node.ref_variable is not None or node.name in self.variables:
                 continue
             desc = node.output_descs[0]
-            placement = self.graph.placements.get(node)
+            placement = graph.placements.get(node)
             address = placement.output_offsets[0] if placement and placement.output_offsets else 0
             road = self._road_of(node.name, desc)
             init = desc.attrs.get(INIT_VALUE)
             form = self.store.register(node.name, desc, address, road, init, self.path)
             self.variables[node.name] = BoundVariable(node.name, form)
-        self._fill_twins()
 
     def _fill_twins(self) -> None:
         """Variables that say so begin with the value of another one, cast to their type (GE: CopyVarData)."""
@@ -265,14 +273,22 @@ class _Loader:
         marked = node.output_descs[port.index].attrs.get(REF_VAR_SRC_VAR_NAME) or node.ref_variable
         return str(marked) if marked else ""
 
-    def _variable_arrays(self) -> dict[Port, Array]:
-        found = {}
-        for node in self.graph.nodes:
-            for index in range(len(node.output_descs)):
-                name = self._variable_of(Port(node, index))
-                if name:
-                    found[Port(node, index)] = self.variables[name].form.view
-        return found
+    def _live_variables(self, variable_base: int, init: str) -> LiveVariables:
+        at = {variable.form.logical_address: variable.name for variable in self.variables.values()}
+        names: dict[Port, str] = {}
+        for graph in self.graphs.values():
+            for node in graph.nodes:
+                placement = graph.placements.get(node)
+                offsets = placement.output_offsets if placement else ()
+                for index in range(len(node.output_descs)):
+                    port = Port(node, index)
+                    name = self._variable_of(port)
+                    if not name and index < len(offsets) and offsets[index] >= variable_base:
+                        name = at.get(offsets[index], "")
+                    if name:
+                        names[port] = name
+        views = {port: self.variables[name].form.view for port, name in names.items()}
+        return LiveVariables(self.store, init, names, views, reads_of(self.graphs, lambda port: names.get(port, "")))
 
     # ------------------------------------------------------------------ placing operands
 
@@ -327,45 +343,26 @@ class _Loader:
 
     # ------------------------------------------------------------------ order of reads and writes
 
-    def _find_reads_and_writes(self) -> None:
-        """For each variable: the node that reads it before anything in the model wrote it, and the last writer."""
+    def _find_first_readers(self) -> None:
+        """For each variable of a static model the node that reads it before anything in the model wrote it."""
+        reads = reads_of(self.graphs, self._variable_of)
         written: set[str] = set()
-        unread = self._unread_conversions()
         for node in self.graph.nodes:
-            if node.type == "NetOutput":
-                continue
-            for slot, port in enumerate(node.inputs):
-                name = "" if port is None else self._variable_of(port)
-                if name and name not in written and not _overwrites(node, slot) and node not in unread:
+            for name in reads.get(node, ()):
+                if name not in written:
                     variable = self.variables[name]
                     variable.first_reader = variable.first_reader or node.name
-            for index in range(len(node.output_descs)):
-                name = self._variable_of(Port(node, index))
-                if name and not (node.is_variable and node.ref_variable is None):
-                    written.add(name)
-                    self.variables[name].writer = node.name
+            written.update(self._written_by(node))
 
-    def _unread_conversions(self) -> set[OpDesc]:
-        """Conversions whose result nothing reads: behind them is an Assign, which replaces what they would give it.
+    def _find_writers(self) -> None:
+        for node in self.every_node:
+            for name in self._written_by(node):
+                self.variables[name].writer = node.name
 
-        They stand between a variable and its Assign when another graph of the session changed how it is stored.
-        """
-        read: set[OpDesc] = set()
-        unread: set[OpDesc] = set()
-        for node in reversed(self.graph.nodes):
-            if node.type in ROAD_TYPES and node not in read and not self._variable_of(Port(node, 0)):
-                unread.add(node)
-                continue
-            read.update(
-                port.node for slot, port in enumerate(node.inputs) if port is not None and not _overwrites(node, slot)
-            )
-        return unread
-
-
-def _overwrites(node: OpDesc, slot: int) -> bool:
-    """True for the input of an Assign that is replaced without being read."""
-    op = operator_of(node)
-    return slot == 0 and node.type == "Assign" and op is not None
+    def _written_by(self, node: OpDesc) -> list[str]:
+        if node.is_variable and node.ref_variable is None and not node.inputs:
+            return []
+        return [name for index in range(len(node.output_descs)) if (name := self._variable_of(Port(node, index)))]
 
 
 class _Weights(MappedWeights):

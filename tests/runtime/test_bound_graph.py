@@ -105,7 +105,7 @@ def test_outputs_of_one_run_outlive_the_next(chooser: LoadedModel) -> None:
 def test_inputs_of_other_shapes_run_node_by_node(chooser: LoadedModel) -> None:
     assert chooser.executor is not None
     x = np.ones((5, 4), np.float32)
-    (got,) = chooser.executor.run(chooser.graph, {"positive": np.array(True), "x": x}, {})
+    (got,) = chooser.executor.run(chooser.graph, {"positive": np.array(True), "x": x})
     np.testing.assert_allclose(got, np.maximum(x @ WEIGHT, 0) @ WEIGHT.T, rtol=1e-5, atol=1e-6)
 
 
@@ -158,7 +158,7 @@ def test_a_loop_body_sees_the_values_of_the_iteration_before(dims: tuple[int, ..
     executor, root = looping(dims)
     for count, factor in ((0, 1), (1, 2), (2, 3), (6, 21)):  # Fibonacci
         feeds = {"root_0": np.array(count, np.int32), "root_1": X, "root_2": X}
-        (got,) = executor.run(root, feeds, {})
+        (got,) = executor.run(root, feeds)
         np.testing.assert_allclose(got, factor * X, rtol=1e-5)
     assert (executor._bound["body"] is None) == (dims[0] == -1)
 

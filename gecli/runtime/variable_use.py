@@ -1,0 +1,110 @@
+"""Which nodes of a loaded model read which variables, and through which ports variables are reached."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gecli.ir.attributes import DATA_TYPES
+from gecli.ir.calls import CONTROL_TYPES, LOOP_TYPES, argument_slot
+from gecli.ir.op_desc import OpDesc, Port
+from gecli.layout.transforms import convert
+from gecli.ops.registry import operator_of
+from gecli.runtime.operands import is_blocked
+from gecli.runtime.variable_store import VariableStore
+from gecli.variables.trans_road import ROAD_TYPES
+from gecli.wire.model_record import GraphRecord
+
+Array = NDArray[Any]
+VariableOf = Callable[[Port], str]  # the variable in whose memory a port lies; empty for every other port
+Reads = dict[OpDesc, tuple[str, ...]]
+
+
+def reads_of(graphs: Mapping[str, GraphRecord], variable_of: VariableOf) -> Reads:
+    """The variables that each node reads, for those that read any.
+
+    A node that calls a graph reads only what is passed in and used there: where the graph has the variable itself,
+    its nodes read it. What the body of a loop returns for a variable is not read, for the variable stands for it.
+    """
+    bodies = {
+        name for each in graphs.values() for node in each.nodes if node.type in LOOP_TYPES for name in node.subgraphs
+    }
+    found: Reads = {}
+    for graph in graphs.values():
+        unread = _unread_conversions(graph.nodes, variable_of)
+        for node in graph.nodes:
+            if node in unread or (node.type == "NetOutput" and graph.name in bodies):
+                continue
+            names = [
+                name
+                for slot, port in enumerate(node.inputs)
+                if port is not None and (name := variable_of(port)) and _is_read(node, slot, graphs)
+            ]
+            if names:
+                found[node] = tuple(dict.fromkeys(names))
+    return found
+
+
+def _is_read(node: OpDesc, slot: int, graphs: Mapping[str, GraphRecord]) -> bool:
+    if node.type not in CONTROL_TYPES or not node.subgraphs:
+        return not overwrites(node, slot)
+    data = [each for name in node.subgraphs for each in graphs[name].nodes if each.type in DATA_TYPES]
+    inside = [each for each in data if argument_slot(each, node) == slot]
+    return not inside or any(each.users[0] for each in inside)
+
+
+def overwrites(node: OpDesc, slot: int) -> bool:
+    """True for the input of an Assign that is replaced without being read."""
+    return slot == 0 and node.type == "Assign" and operator_of(node) is not None
+
+
+def _unread_conversions(nodes: Iterable[OpDesc], variable_of: VariableOf) -> set[OpDesc]:
+    """Conversions whose result nothing reads: behind them is an Assign, which replaces what they would give it.
+
+    They stand between a variable and its Assign when another graph of the session changed how it is stored.
+    """
+    read: set[OpDesc] = set()
+    unread: set[OpDesc] = set()
+    for node in reversed(list(nodes)):
+        if node.type in ROAD_TYPES and node not in read and not variable_of(Port(node, 0)):
+            unread.add(node)
+            continue
+        read.update(
+            port.node for slot, port in enumerate(node.inputs) if port is not None and not overwrites(node, slot)
+        )
+    return unread
+
+
+class LiveVariables:
+    """The variables of a model that runs node by node: where its ports find them, and who reads and writes them."""
+
+    def __init__(
+        self, store: VariableStore, init: str, names: Mapping[Port, str], views: Mapping[Port, Array], reads: Reads
+    ):
+        self.views = views
+        self._store = store
+        self._init = init
+        self._names = names
+        self._reads = reads
+
+    def require(self, node: OpDesc) -> None:
+        """Called before a node runs. Raises RuntimeFault when it reads a variable that has no value."""
+        for name in self._reads.get(node, ()):
+            self._store.require_value(name, self._init, node.name)
+
+    def write(self, port: Port, value: Array) -> None:
+        """Store the logical value of a port that lies in a variable."""
+        desc = port.desc
+        np.copyto(self.views[port], convert(value, desc.logical(), desc) if is_blocked(desc) else value)
+        self._store.mark_written(self._names[port], f"node {port.node.name}")
+
+    def own(self, node: OpDesc, value: Array) -> Array:
+        """A result of a node that has read variables, free of their memory: a later write must not change it."""
+        for port in node.inputs:
+            view = None if port is None else self.views.get(port)
+            if view is not None and np.may_share_memory(value, view):
+                return value.copy()
+        return value
