@@ -11,7 +11,7 @@ from gecli.cli.config import SECTION_COMMANDS
 from gecli.cli.help import COMMANDS, ENVIRONMENT, TOP_LEVEL, describe, flag_text, grouped
 from gecli.error_catalog import CATALOGUE, EXIT_STATUSES, statuses_of
 from gecli.options.global_table import GLOBAL_OPTIONS
-from gecli.options.option import Option
+from gecli.options.option import CACHE_COMMANDS, Option
 from gecli.options.table import SUBCOMMANDS, options_of
 from gecli.version import __version__
 
@@ -66,9 +66,9 @@ def _command_page(name: str) -> list[str]:
 
 
 def _cache_page() -> list[str]:
-    usages = [COMMANDS[name].usage for name in ("cache ls", "cache gc")]
+    usages = [COMMANDS[name].usage for name in CACHE_COMMANDS]
     lines = _head("gecli-cache", COMMANDS["cache"].summary, usages)
-    for name in ("cache ls", "cache gc"):
+    for name in CACHE_COMMANDS:
         lines += [f'.SH "{name.upper()}"', _roff(COMMANDS[name].summary), *_groups(name, ".SS")]
     return [*lines, *_examples("cache")]
 
@@ -158,7 +158,7 @@ def _keys_of(section: str, subcommands: tuple[str, ...]) -> list[Option]:
         found = {
             name: option
             for name, option in found.items()
-            if option.group in ("Cache", "Selection") or "cache gc" in option.subcommands
+            if option.group in ("Cache", "Selection") or option.subcommands[0] in CACHE_COMMANDS
         }
     return list(found.values())
 

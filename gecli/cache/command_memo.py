@@ -15,7 +15,7 @@ from gecli.cache.stat_index import Numbers, numbers_of, short_name, write_hint
 from gecli.version import __version__
 from gecli.wire.regular_file import read_regular
 
-MAGIC = "gecli-memo-1"
+MAGIC = "gecli-memo-2"
 END = "end"
 ABSENT = "-"
 TIME_MARK = "\x01"  # stands in the texts where the time goes
@@ -36,7 +36,7 @@ class Placement:
 class Memo:
     """The content of a memo file. `files` maps a path to its numbers, None for one that must not exist."""
 
-    __slots__ = ("conditions", "files", "placements", "sidecar", "stale", "texts")
+    __slots__ = ("conditions", "event", "files", "placements", "sidecar", "stale", "texts")
 
     def __init__(
         self,
@@ -46,6 +46,7 @@ class Memo:
         sidecar: str,
         stale: str,
         texts: dict[str, str],
+        event: str = "",
     ) -> None:
         self.conditions = conditions
         self.files = files
@@ -53,6 +54,7 @@ class Memo:
         self.sidecar = sidecar  # its time is the use time of the entry
         self.stale = stale  # an output of an earlier compile that must go, or ""
         self.texts = texts  # what to print: plain, human, document; the last is empty without --json
+        self.event = event  # how the hit is counted
 
     def holds(self, conditions: Sequence[str]) -> bool:
         """Whether everything is as it was."""
@@ -69,7 +71,7 @@ class Memo:
         for each in self.placements:
             words += [each.source, each.target, _numbers_text(each.numbers)]
         texts = [self.texts[name] for name in ("plain", "human", "document")]
-        return "\0".join([*words, self.sidecar, self.stale, *texts, END])
+        return "\0".join([*words, self.sidecar, self.stale, self.event, *texts, END])
 
 
 def conditions_of(argv: Sequence[str], environ: Mapping[str, str]) -> list[str]:
@@ -98,7 +100,7 @@ def write_memo(path: str, memo: Memo) -> None:
     """Replace a memo file; a failure is no loss. Nothing that holds a NUL can be remembered."""
     text = memo.text()
     words = text.split("\0")
-    expected = 10 + len(memo.conditions) + 2 * len(memo.files) + 3 * len(memo.placements)
+    expected = 11 + len(memo.conditions) + 2 * len(memo.files) + 3 * len(memo.placements)
     if len(words) == expected:
         write_hint(path, text)
 
@@ -115,8 +117,9 @@ def _parsed(words: list[str]) -> Memo | None:
     rows = [words[each : each + 3] for each in range(at, at + 3 * count, 3)]
     placements = [Placement(source, target, _numbers(numbers)) for source, target, numbers in rows]
     at += 3 * count
-    sidecar, stale, plain, human, document, _ = words[at:]
-    return Memo(conditions, files, placements, sidecar, stale, {"plain": plain, "human": human, "document": document})
+    sidecar, stale, event, plain, human, document, _ = words[at:]
+    texts = {"plain": plain, "human": human, "document": document}
+    return Memo(conditions, files, placements, sidecar, stale, texts, event)
 
 
 def _numbers_text(numbers: Numbers | None) -> str:

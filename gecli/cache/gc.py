@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import field
 
 from gecli.cache.cache_conf import CacheConf
+from gecli.cache.events import event, record
 from gecli.cache.index import UnreadableIndex, read_index
 from gecli.cache.layout import PRIVATE, host_name, is_alive
 from gecli.cache.lock import KeyLock, LockTimeout, LockUnavailable, abandoned_records, inflight_records, lock_path
@@ -132,7 +133,17 @@ def collect(
             raise OSError(errno.ENOLCK, str(error), lock_path(found.directory, key)) from error
     order = {id(action): position for position, action in enumerate(actions)}
     outcome.done.sort(key=lambda action: order[id(action)])
+    _count(found.directory, outcome)
     return outcome
+
+
+def _count(directory: str, outcome: Outcome) -> None:
+    """Count the run, and shorten the logs of the counters; a directory that only GE has used stays its own."""
+    if outcome.done or os.path.isdir(os.path.join(directory, PRIVATE)):
+        from gecli.cache.statistics import fold
+
+        record(directory, event("gc", size_bytes=outcome.freed_bytes))
+        fold(directory)
 
 
 def collect_sometimes(directory: str, conf: CacheConf, now: float) -> Outcome | None:

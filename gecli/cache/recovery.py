@@ -12,6 +12,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from gecli.cache.candidate import damaged_file, looks_like_om
+from gecli.cache.events import event
+from gecli.cache.events import record as record_event
 from gecli.cache.index import IndexContent, IndexRecord, UnreadableIndex, index_path, new_record, read_index
 from gecli.cache.layout import (
     ENTRY_SUFFIXES,
@@ -58,6 +60,8 @@ def recover(directory: str, key: str, stats: StatIndex, mode: int) -> list[str]:
         changed = True
     if changed and content is not None:
         write_index(directory, key, content, mode)
+    if adopted:
+        record_event(directory, event("adopted", key, count=len(adopted)))
     remove_old_temporaries(directory, key)
     return done
 
@@ -99,6 +103,7 @@ def set_aside_entry(directory: str, key: str, stem: str, mode: int) -> None:
     """Move a damaged entry out of the way, its index record first. Raises OSError."""
     remove_records(directory, key, [stem], mode)
     set_aside(directory, [entry_path(directory, stem, suffix) for suffix in (RDCPKT, SIDECAR, OM)])
+    record_event(directory, event("quarantined", key))
 
 
 def adoptable(

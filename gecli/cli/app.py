@@ -114,7 +114,7 @@ def _light_command(found: Scan, console: Console) -> int:
 
 def _collects(found: Scan) -> bool:
     """Whether the command itself reports problems of the words together with those of the values."""
-    return found.subcommand in ("compile", "inspect-om", "run", "cache ls", "cache gc")
+    return found.subcommand in ("compile", "inspect-om", "run") or found.subcommand.startswith("cache ")
 
 
 def _is_bare(found: Scan) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from gecli.cli.cache_directory import is_shared, operands_of, require_cache, surveyed, writable
 from gecli.cli.invocation import Invocation
 
 if TYPE_CHECKING:
@@ -21,7 +22,8 @@ def cache_ls(invocation: Invocation) -> int:
     options, console = invocation.resolve(), invocation.console
     from gecli.report.cache_report import files_lines, ls_document, ls_lines, ls_table
 
-    found = _survey(options)
+    operands_of(invocation)
+    found = surveyed(options)
     rows = _shown_rows(options, found)
     if console.json:
         console.document(ls_document(rows, found))
@@ -43,8 +45,9 @@ def cache_gc(invocation: Invocation) -> int:
     from gecli.cache.gc import Outcome, select
     from gecli.report.cache_report import action_line, gc_document, gc_summary
 
-    found = _survey(options)
-    _require_cache(found.directory)
+    operands_of(invocation)
+    found = surveyed(options)
+    require_cache(found.directory)
     policy = _policy(options)
     wait_s = options.number("wait") or 0.0
     actions = select(found, policy, time.time(), skip_busy=wait_s == 0)
@@ -66,65 +69,10 @@ def cache_gc(invocation: Invocation) -> int:
 
 
 def _collected(found: Survey, actions: list[Action], wait_s: float) -> Outcome:
-    from gecli.cache.cache_conf import BrokenConf, read_cache_conf
     from gecli.cache.gc import collect
-    from gecli.errors import OutputError
 
-    try:
-        shared = read_cache_conf(found.directory).shared
-    except BrokenConf:
-        shared = False  # collecting garbage needs nothing else from it
-    try:
-        return collect(found, actions, wait_s=wait_s, shared=shared)
-    except OSError as error:
-        why = error.strerror or str(error)
-        raise OutputError("G6001", f"cannot remove from {found.directory}", why=why, file=error.filename) from error
-
-
-def _survey(options: Options) -> Survey:
-    """What is in the directory. Raises InvalidOption when there is none."""
-    import os
-
-    from gecli.cache.survey import survey
-    from gecli.errors import InvalidOption
-
-    directory = options.text("ge.graph_compiler_cache_dir")
-    if not directory:
-        raise InvalidOption("E10054", "required option --cache-dir is missing", do="--cache-dir DIR")
-    if not os.path.isdir(directory):
-        raise InvalidOption(
-            "E13026", f"the cache directory {directory} does not exist", option="--cache-dir", file=directory,
-            why="it is a file" if os.path.lexists(directory) else "No such file or directory",
-            do="name the directory that gecli compile --cache-dir was given",
-        )  # fmt: skip
-    try:
-        return survey(directory, options.text("key"))
-    except OSError as error:
-        why = error.strerror or str(error)
-        do = "check its permissions"
-        raise InvalidOption("E13026", f"the cache directory {directory} cannot be read", why=why, do=do) from error
-
-
-def _require_cache(directory: str) -> None:
-    """Refuse to remove files from a directory that no compile has used as a cache."""
-    import os
-
-    from gecli.cache.index import SUFFIX
-    from gecli.cache.layout import PRIVATE
-    from gecli.errors import InvalidOption
-
-    names = os.listdir(directory)
-    if all(name.endswith(".lock") for name in names):
-        return  # a compile is about to make the cache, or there was one
-    if not any(name in (PRIVATE, "cache.conf") or name.endswith(SUFFIX) for name in names):
-        raise InvalidOption(
-            "E13026",
-            f"{directory} is not a compile cache",
-            why=f"it has no index (*{SUFFIX}), no cache.conf and no {PRIVATE}",
-            option="--cache-dir",
-            file=directory,
-            do="name the directory that gecli compile --cache-dir was given",
-        )
+    with writable(found.directory, "remove from"):
+        return collect(found, actions, wait_s=wait_s, shared=is_shared(found.directory))
 
 
 def _shown_rows(options: Options, found: Survey) -> list[EntryRow]:

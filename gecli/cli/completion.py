@@ -6,10 +6,12 @@ from gecli.cli.console import Console
 from gecli.cli.help import COMMANDS, TOP_LEVEL, grouped
 from gecli.error_catalog import CATALOGUE
 from gecli.options.global_table import GLOBAL_OPTIONS
-from gecli.options.option import Option
+from gecli.options.option import CACHE_COMMANDS, Option
+from gecli.options.table import CACHE_SUBCOMMANDS, SUBCOMMANDS
 
 SHELLS = ("bash", "zsh", "fish")
-_WITH_OPTIONS = ("compile", "inspect-om", "run", "cache ls", "cache gc", "explain", "completion")
+_CASE = "|".join(f'"{name}"' for name in CACHE_COMMANDS)
+_CACHE_NAMES = " ".join(CACHE_SUBCOMMANDS)
 
 
 def completion(operands: list[str], console: Console) -> int:
@@ -39,7 +41,7 @@ _gecli() {{
         case "$command $word" in
             " -"*) ;;
             " "*) command="$word" ;;
-            "cache ls"|"cache gc") command="cache $word" ;;
+            {_CASE}) command="cache $word" ;;
         esac
     done
 {_shell_cases(reply='COMPREPLY=($(compgen -W "{words}" -- "$cur"))', files='COMPREPLY=($(compgen -f -- "$cur"))')}
@@ -59,7 +61,7 @@ _gecli() {{
         case "$command $word" in
             " -"*) ;;
             " "*) command="$word" ;;
-            "cache ls"|"cache gc") command="cache $word" ;;
+            {_CASE}) command="cache $word" ;;
         esac
     done
 {_shell_cases(reply="compadd -- {words}", files="_files")}
@@ -73,11 +75,11 @@ def fish_script() -> str:
     lines = ["# fish completion for gecli", "complete -c gecli -n __fish_use_subcommand -f"]
     for name in TOP_LEVEL:
         lines.append(f"complete -c gecli -n __fish_use_subcommand -a {name} -d {_fish(COMMANDS[name].summary)}")
-    lines.append("complete -c gecli -n '__fish_seen_subcommand_from cache' -a 'ls gc'")
+    lines.append(f"complete -c gecli -n '__fish_seen_subcommand_from cache' -a '{_CACHE_NAMES}'")
     lines.append(f"complete -c gecli -n '__fish_seen_subcommand_from completion' -f -a '{' '.join(SHELLS)}'")
     lines.append(f"complete -c gecli -n '__fish_seen_subcommand_from explain' -f -a '{' '.join(_codes())}'")
     lines += [_fish_option(option, "") for option in GLOBAL_OPTIONS]
-    for subcommand in _WITH_OPTIONS:
+    for subcommand in SUBCOMMANDS:
         seen = " and ".join(f"__fish_seen_subcommand_from {word}" for word in subcommand.split()).replace(
             " and ", "; and "
         )
@@ -89,7 +91,7 @@ def _shell_cases(reply: str, files: str) -> str:
     """The `case` that bash and zsh share: values after an option, else option names, commands and files."""
     indent = " " * 4
     lines = [f'{indent}case "$command $prev" in']
-    for subcommand in ("", "cache", *_WITH_OPTIONS):
+    for subcommand in ("", "cache", *SUBCOMMANDS):
         for option in (*GLOBAL_OPTIONS, *_options(subcommand)):
             choices = _choices(option)
             patterns = "|".join(f'"{subcommand} {name}"' for name in _flags(option))
@@ -100,8 +102,8 @@ def _shell_cases(reply: str, files: str) -> str:
     lines += [f"{indent}esac", f'{indent}case "$command" in']
     words = " ".join([*TOP_LEVEL, *_all_flags("")])
     lines.append(f'{indent}    "") {reply.format(words=words)} ;;')
-    lines.append(f"{indent}    cache) {reply.format(words='ls gc')} ;;")
-    for subcommand in _WITH_OPTIONS:
+    lines.append(f"{indent}    cache) {reply.format(words=_CACHE_NAMES)} ;;")
+    for subcommand in SUBCOMMANDS:
         operands = {"completion": list(SHELLS), "explain": _codes()}.get(subcommand)
         names = reply.format(words=" ".join([*(operands or []), *_all_flags(subcommand)]))
         if operands:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gecli.options.compile_table import PRECISION_V1
 from gecli.options.global_table import GLOBAL_OPTIONS
-from gecli.options.option import Option
+from gecli.options.option import CACHE_COMMANDS, Option
 from gecli.options.spelling import closest
 from gecli.options.table import find_flag, flags_of
 from gecli.options.text_file import read_text_file
@@ -24,8 +24,7 @@ _SECTIONS = {
     "compile": ("ui", "cache", "compile"),
     "run": ("ui", "run"),
     "inspect-om": ("ui", "inspect-om"),
-    "cache ls": ("ui", "cache"),
-    "cache gc": ("ui", "cache"),
+    **dict.fromkeys(CACHE_COMMANDS, ("ui", "cache")),
 }
 # Section -> the subcommands that it serves.
 SECTION_COMMANDS = {
@@ -199,7 +198,7 @@ def _option(section: str, subcommand: str, name: str) -> Option | None:
 
 
 def _known_to_a_cache_user(name: str) -> bool:
-    return any(find_flag(subcommand, name) is not None for subcommand in ("compile", "cache ls", "cache gc"))
+    return any(find_flag(subcommand, name) is not None for subcommand in ("compile", *CACHE_COMMANDS))
 
 
 def _is_no_value(value: Any, multiple: bool) -> bool:

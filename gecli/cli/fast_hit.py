@@ -46,6 +46,10 @@ def try_fast_hit(argv: list[str]) -> int | None:
     used = _note_use(memo)
     if any(changed) or used:
         write_memo(path, memo)
+    if memo.event:
+        from gecli.cache.events import record
+
+        record(directory, memo.event)
     return _answer(memo, argv, (time.perf_counter() - start) * 1000)
 
 

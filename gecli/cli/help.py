@@ -6,7 +6,7 @@ from textwrap import wrap
 from typing import NamedTuple
 
 from gecli.options.global_table import GLOBAL_OPTIONS
-from gecli.options.option import Option, domain_text, value_text
+from gecli.options.option import CACHE_COMMANDS, Option, domain_text, value_text
 from gecli.options.table import options_of
 
 WIDTH = 80
@@ -62,8 +62,8 @@ COMMANDS: dict[str, Command] = {
         ),
     ),
     "cache": Command(
-        "gecli cache ls|gc --cache-dir DIR [OPTIONS]",
-        "List and clean the cache of compiled graphs.",
+        "gecli cache COMMAND --cache-dir DIR [OPTIONS]",
+        "List, check, clean and share the cache of compiled graphs.",
         (
             ("All entries", "gecli cache ls --cache-dir cache"),
             ("What a cleaning would remove", "gecli cache gc --cache-dir cache --max-age 30d --dry-run"),
@@ -86,6 +86,15 @@ COMMANDS: dict[str, Command] = {
             ("Garbage only", "gecli cache gc --cache-dir cache"),
             ("See first", "gecli cache gc --cache-dir cache --max-age 30d --dry-run"),
             ("Limit the size", "gecli cache gc --cache-dir cache --max-size 10G --yes"),
+        ),
+    ),
+    "cache stats": Command(
+        "gecli cache stats --cache-dir DIR [OPTIONS]",
+        "Count hits, misses with their reasons, and what is in the cache.",
+        (
+            ("All counters", "gecli cache stats --cache-dir cache"),
+            ("The last week, key by key", "gecli cache stats --cache-dir cache --since 7d --by-key"),
+            ("Begin anew", "gecli cache stats --cache-dir cache --zero"),
         ),
     ),
     "explain": Command(
@@ -127,7 +136,7 @@ def help_text(subcommand: str, everything: bool = False) -> str:
         parts.append(_section("Commands", [_entry(name, COMMANDS[name].summary) for name in TOP_LEVEL]))
     if subcommand == "cache":
         parts.append(
-            _section("Commands", [_entry(n.split()[1], COMMANDS[n].summary) for n in ("cache ls", "cache gc")])
+            _section("Commands", [_entry(name.split()[1], COMMANDS[name].summary) for name in CACHE_COMMANDS])
         )
     parts += [
         _section(group, [_entry(flag_text(option), describe(option)) for option in options])

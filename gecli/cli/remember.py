@@ -75,6 +75,7 @@ def _memo(
 ) -> Memo | None:
     from gecli.cache.cache_conf import NAME
     from gecli.cache.command_memo import Memo, Placement
+    from gecli.cache.events import hit_event
     from gecli.cache.index import index_path
     from gecli.cache.layout import OM, RDCPKT, SIDECAR, entry_path
     from gecli.cache.model_cache import find_request, load_entry_rows, read_request_hint, save_entry_rows
@@ -116,7 +117,8 @@ def _memo(
         numbers = row.numbers if row is not None and row.sha256 == _digest(found.sidecar, suffix) else None
         placements.append(Placement(entry_path(directory, stem, suffix), target, numbers))
     stale = "" if found.has_rdcpkt else job.rdcpkt_path
-    return Memo(conditions, files, placements, sidecar, stale, _texts(setup, job, found, options, soc, console))
+    texts = _texts(setup, job, found, options, soc, console)
+    return Memo(conditions, files, placements, sidecar, stale, texts, hit_event(found))
 
 
 def _settled(path: str, stats: StatIndex) -> Numbers | None:

@@ -15,6 +15,7 @@ from time import perf_counter
 from typing import Any, NamedTuple
 
 from gecli.cache.candidate import Found, Verdict, Wanted
+from gecli.cache.events import event, record
 from gecli.cache.confirmation import has_user_functions
 from gecli.cache.fingerprint import Fingerprint
 from gecli.cache.foreign import match_foreign
@@ -183,6 +184,7 @@ class CachedCompiler:
             return
         self._explain(work, lookup)
         work.use.reason = lookup.reason
+        self._count(event("miss", work.key, lookup.reason))
         self._set_aside(work, lookup)
         start = perf_counter()
         compiled = self._compile(work)
@@ -214,6 +216,7 @@ class CachedCompiler:
             Diagnostic(code, f"{message}; compiled without the cache", why=why, do=do, kind=reason, severity="warning")
         )
         work.use = CacheUse("bypassed", work.key, self.setup.key_origin, reason=reason)
+        self._count(event("miss", work.key, reason))
         self._compile(work)
 
     # ------------------------------------------------------------------ steps
@@ -343,11 +346,18 @@ class CachedCompiler:
             if self.setup.is_required:
                 why = error.strerror or str(error)
                 work.not_stored = CacheError("G5003", message, why=why, kind="io_error", file=self.cache.path)
+            self._count(event("write_error", work.key, name))
             return
+        size_bytes = sum(size for size, _ in written.digests.values())
+        self._count(event("write", work.key, seconds=seconds, size_bytes=size_bytes))
         work.use.stored, work.use.entry = True, written.stem
         work.entry = Found(work.key, written.stem, "", described[-1], rdcpkt is not None)
         result.output.sha256 = written.digests["om"][1]
         self._remember(work, written.stem)
+
+    def _count(self, what: str) -> None:
+        if self.cache.may_write:
+            record(self.cache.path, what)
 
     def _wanted(self, work: Work) -> Wanted:
         return Wanted(

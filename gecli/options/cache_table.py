@@ -1,4 +1,4 @@
-"""Options of `gecli cache ls` and `gecli cache gc`."""
+"""Options of the commands below `gecli cache`; those of `cache why` are the options of compile."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from functools import partial
 
 from gecli.options.option import INT64_MAX, Option
 
-_both = partial(Option, subcommands=("cache ls", "cache gc"), group="Selection")
+_keys = partial(Option, subcommands=("cache ls", "cache gc", "cache stats"), group="Selection")
 _ls = partial(Option, subcommands=("cache ls",), group="Listing")
 _policy = partial(Option, subcommands=("cache gc",), group="What is removed")
 _gc = partial(Option, subcommands=("cache gc",), group="How it is removed")
+_stats = partial(Option, subcommands=("cache stats",), group="Counters")
 
 CACHE_OPTIONS: tuple[Option, ...] = (
-    _both("key", "--key", "str", None, "Only these graph keys.", "GLOB"),
+    _keys("key", "--key", "str", None, "Only these graph keys.", "GLOB"),
 
     _ls("sort", "--sort", "str", "key", "Order of the rows.", "COLUMN",
         choices=("key", "created", "used", "size", "state")),
@@ -45,4 +46,8 @@ CACHE_OPTIONS: tuple[Option, ...] = (
     _gc("grace", "--grace", "duration", 3600, "Spare files younger than this.", "AGE"),
     _gc("free", "--free", "size", None, "Stop when so much was freed.", "SIZE"),
     _gc("protect-last", "--protect-last", "bool", False, "Let --keep-last win over age and size."),
+
+    _stats("since", "--since", "duration", None, "Only what happened in so long a time (7d).", "AGE"),
+    _stats("by-key", "--by-key", "bool", False, "A row for each key."),
+    _stats("zero", "--zero", "bool", False, "Begin to count anew, after printing."),
 )  # fmt: skip

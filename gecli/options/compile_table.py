@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from gecli.options.option import INT64_MAX, Option
+from gecli.options.option import CACHE_COMMANDS, INT64_MAX, Option
 
 ZERO_ONE = ("0", "1")
 PRECISION_V1 = (
@@ -141,7 +141,7 @@ COMPILE_OPTIONS: tuple[Option, ...] = (
     _variable("ge.graphMemoryMaxSize", "", "size", None, "Limit of feature-map memory."),
 
     _cache("ge.graph_compiler_cache_dir", "--cache-dir", "path", None, "Keep compiled graphs in this directory.",
-           "DIR", env="GECLI_CACHE_DIR", subcommands=("compile", "cache ls", "cache gc")),
+           "DIR", env="GECLI_CACHE_DIR", subcommands=("compile", *CACHE_COMMANDS)),
     _cache("ge.graph_key", "--graph-key", "str", None, "Name of the graph in the cache; derived if missing.", "KEY",
            pattern=GRAPH_KEY_PATTERN, rule=GRAPH_KEY_RULE),
     _cache("auto-graph-key", "--auto-graph-key/--no-auto-graph-key", "bool", True, "Derive a missing graph key."),

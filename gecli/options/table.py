@@ -6,10 +6,10 @@ from functools import cache
 from typing import NamedTuple
 
 from gecli.options.global_table import GLOBAL_OPTIONS
-from gecli.options.option import Option
+from gecli.options.option import CACHE_COMMANDS, Option
 
-SUBCOMMANDS = ("compile", "inspect-om", "run", "cache ls", "cache gc", "explain", "completion")
-CACHE_SUBCOMMANDS = ("ls", "gc")
+SUBCOMMANDS = ("compile", "inspect-om", "run", *CACHE_COMMANDS, "explain", "completion")
+CACHE_SUBCOMMANDS = tuple(name.split()[1] for name in CACHE_COMMANDS)
 
 
 class Flag(NamedTuple):

@@ -16,9 +16,10 @@ import gecli as package
 from gecli.cli import click_group, root
 from gecli.cli.console import Console
 from gecli.options.argv import scan
+from gecli.options.table import SUBCOMMANDS
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
-HELP_PAGES = ["", "compile", "inspect-om", "run", "cache", "cache ls", "cache gc", "explain", "completion"]
+HELP_PAGES = ["", "cache", *SUBCOMMANDS]
 
 
 def test_version_is_one_line(gecli: Run) -> None:

@@ -11,6 +11,7 @@ import pytest
 from gecli.cli.completion import bash_script, fish_script, zsh_script
 from gecli.cli.help import grouped
 from gecli.options import SUBCOMMANDS
+from gecli.options.table import CACHE_SUBCOMMANDS
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -29,7 +30,7 @@ def offered(*words: str) -> list[str]:
     ("words", "expected"),
     [
         (("gecli", "com"), ["compile", "completion"]),
-        (("gecli", "cache", ""), ["ls", "gc"]),
+        (("gecli", "cache", ""), list(CACHE_SUBCOMMANDS)),
         (("gecli", "cache", "gc", "--keep"), ["--keep-last"]),
         (("gecli", "compile", "--cache-m"), ["--cache-mode"]),
         (("gecli", "compile", "--cache-mode", "r"), ["rw", "ro", "refresh"]),

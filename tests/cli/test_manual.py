@@ -11,6 +11,7 @@ import pytest
 
 from gecli.error_catalog import CATALOGUE, EXIT_STATUSES
 from gecli.options import options_of
+from gecli.options.option import CACHE_COMMANDS
 
 MAN = Path(__file__).parent.parent.parent / "man"
 
@@ -39,8 +40,7 @@ def test_a_page_is_in_sync_with_the_tables(name: str) -> None:
         ("gecli-compile.1", "compile"),
         ("gecli-inspect-om.1", "inspect-om"),
         ("gecli-run.1", "run"),
-        ("gecli-cache.1", "cache ls"),
-        ("gecli-cache.1", "cache gc"),
+        *(("gecli-cache.1", name) for name in CACHE_COMMANDS),
     ],
 )
 def test_a_page_holds_every_option(name: str, subcommand: str) -> None:

@@ -8,6 +8,7 @@ from gecli.error_catalog import CATALOGUE
 from gecli.errors import InvalidOption
 from gecli.options.argv import scan
 from gecli.options.resolution import resolve
+from gecli.options.table import CACHE_SUBCOMMANDS
 
 
 @pytest.mark.parametrize(
@@ -15,7 +16,7 @@ from gecli.options.resolution import resolve
     [
         (["compil", "x"], "the commands are compile, inspect-om, run, cache, explain, completion", "gecli compile"),
         (["frobnicate"], "the commands are compile, inspect-om, run, cache, explain, completion", "gecli --help"),
-        (["cache", "lss"], "one of ls, gc", "gecli cache ls"),
+        (["cache", "lss"], f"one of {', '.join(CACHE_SUBCOMMANDS)}", "gecli cache ls"),
         (["run", "a.om", "--frobnicate"], "gecli run has no such option", "gecli run --help"),
         (["--frobnicate"], "gecli has no such option", "gecli --help"),
     ],
