@@ -12,7 +12,7 @@ from typing import Any
 
 from gecli.cache.digest import canonical, canonical_text, digest_of, digest_of_json, plain
 from gecli.cache.request_digest import request_toolchain
-from gecli.ir.attributes import INIT_VALUE, NamedAttrs, RawAttr
+from gecli.ir.attributes import NamedAttrs, RawAttr
 from gecli.ir.dtype import DataType
 from gecli.ir.format import Format
 from gecli.ir.graph import Graph
@@ -60,6 +60,8 @@ def fingerprint_of(graph: Graph, options: Sequence[tuple[str, str]], toolchain: 
     count = edges = 0
     for path, each in _graphs(graph, ""):
         body.update(canonical([path, [_port(p) for p in each.outputs], list(each.output_names)]))
+        if attrs := _attrs(each.attrs, path, weights):
+            body.update(canonical(attrs))
         texts = _NodeTexts(path, weights)
         for node in each.nodes():
             data = texts.of(node)
@@ -167,13 +169,7 @@ class _NodeTexts:
         return found
 
     def attrs(self, node: OpDesc, where: str) -> str:
-        return canonical_text(
-            {
-                name: _attr(value, f"{where}.{name}", self.weights)
-                for name, value in node.attrs.items()
-                if name not in VOLATILE and not name.startswith("_gecli")
-            }
-        )
+        return canonical_text(_attrs(node.attrs, where, self.weights))
 
     def desc(self, desc: TensorDesc, where: str) -> str:
         if desc.attrs:
@@ -182,6 +178,14 @@ class _NodeTexts:
         if found is None:
             found = self._descs[id(desc)] = canonical_text(_desc(desc, where, self.weights))
         return found
+
+
+def _attrs(attrs: Mapping[str, Any], where: str, weights: list[PlacedWeight]) -> dict[str, Any]:
+    return {
+        name: _attr(value, f"{where}.{name}", weights)
+        for name, value in attrs.items()
+        if name not in VOLATILE and not name.startswith("_gecli")
+    }
 
 
 def _port(port: Any) -> list[Any]:
@@ -193,9 +197,10 @@ def _desc(desc: TensorDesc, where: str, weights: list[PlacedWeight]) -> list[Any
     data += [desc.origin_shape and list(desc.origin_shape), desc.origin_format and int(desc.origin_format)]
     if desc.shape_range:
         data.append([list(pair) for pair in desc.shape_range])
-    init = desc.attrs.get(INIT_VALUE)
-    if init is not None:
-        data.append(_attr(init, f"{where}.{INIT_VALUE}", weights))
+    if desc.origin_dtype is not None or desc.name:
+        data.append(["as", desc.origin_dtype and desc.origin_dtype.serial, desc.name])
+    if desc.attrs and (attrs := _attrs(desc.attrs, where, weights)):
+        data.append(attrs)
     return data
 
 
