@@ -22,6 +22,7 @@ class Verdict(NamedTuple):
     via: str = ""
     reason: str = ""
     evidence: str = ""
+    details: tuple[str, ...] = ()
 
 
 class Wanted(NamedTuple):
@@ -101,7 +102,7 @@ def _check_variables(
     rdcpkt = entry_path(directory, record.stem, RDCPKT) if record.rdcpkt_name else None
     verdict = wanted.match_variables(rdcpkt)
     if verdict.reason:
-        return Rejected(record.stem, verdict.reason, verdict.evidence)
+        return Rejected(record.stem, verdict.reason, verdict.evidence, verdict.details)
     if sidecar.content.get("weights"):
         return Rejected(record.stem, "load_failed", "the entry has external weights")
     if policy.manual_check and wanted.has_user_functions and not sidecar.is_confirmed:
@@ -136,7 +137,7 @@ def _check_foreign(
     rdcpkt = os.path.join(directory, record.rdcpkt_name) if record.rdcpkt_name else None
     verdict = wanted.match_variables(rdcpkt)
     if verdict.reason:
-        return Rejected(stem, verdict.reason, verdict.evidence)
+        return Rejected(stem, verdict.reason, verdict.evidence, verdict.details)
     if policy.manual_check and wanted.has_user_functions and not _is_confirmed(directory, record, sidecar, stats):
         return _unconfirmed(record)
     via = "legacy" if is_legacy else verdict.via

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import field
 from typing import Any
 
 from gecli.cache.digest import canonical, canonical_text, digest_of, digest_of_json, plain
@@ -31,7 +32,11 @@ PlacedWeight = tuple[str, Weight]  # where it stands, and the weight
 
 @dataclass(frozen=True, slots=True)
 class Fingerprint:
-    """Digests, each `sha256:` + 64 hex digits. `nodes` maps node names to 12 hex digits (empty for large graphs)."""
+    """Digests, each `sha256:` + 64 hex digits.
+
+    The rest explains a miss: `nodes` and `weights_fp` map names to 12 hex digits (empty for large graphs), `ports` has
+    the model's inputs and outputs, `items` the options, `tools` the tools.
+    """
 
     graph: str
     weights: str
@@ -40,6 +45,10 @@ class Fingerprint:
     nodes: Mapping[str, str]
     node_count: int
     edge_count: int
+    weights_fp: Mapping[str, str] = field(default_factory=dict)
+    ports: Mapping[str, str] = field(default_factory=dict)
+    items: Mapping[str, str] = field(default_factory=dict)
+    tools: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def combined(self) -> str:
@@ -72,20 +81,32 @@ def fingerprint_of(graph: Graph, options: Sequence[tuple[str, str]], toolchain: 
                 nodes[f"{path}{node.name}"] = hashlib.sha256(data).hexdigest()[:12]
     if count > MAX_NODE_DIGESTS:
         nodes = {}
+    rows = sorted(_weight_rows(weights))
     return Fingerprint(
         graph=f"sha256:{body.hexdigest()}",
-        weights=digest_of_json(sorted(_weight_rows(weights))),
+        weights=digest_of_json(rows),
         options=digest_of_json([list(item) for item in options]),
         toolchain=digest_of_json(dict(toolchain)),
         nodes=nodes,
         node_count=count,
         edge_count=edges,
+        weights_fp={where: digest[:12] for where, _, _, digest in rows} if len(rows) <= MAX_NODE_DIGESTS else {},
+        ports=_ports(graph),
+        items=dict(options),
+        tools=dict(toolchain),
     )
 
 
 def toolchain_of(soc: str, pass_names: Iterable[str]) -> dict[str, str]:
     """The tools whose change makes a cached result doubtful: gecli, artifact schema, passes, SoC, numpy, byte order."""
     return {**request_toolchain(), "passes": digest_of_json(list(pass_names)), "soc": soc}
+
+
+def _ports(graph: Graph) -> dict[str, str]:
+    """The inputs and outputs of a model in words."""
+    inputs = {f"input {node.name}": str(node.output_descs[0]) for node in graph.inputs if node.output_descs}
+    outputs = {f"output {index}": f"{port} {port.desc}" for index, port in enumerate(graph.outputs)}
+    return {**inputs, **outputs}
 
 
 def _graphs(graph: Graph, path: str) -> Iterator[tuple[str, Graph]]:

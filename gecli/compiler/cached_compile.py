@@ -15,8 +15,9 @@ from time import perf_counter
 from typing import Any, NamedTuple
 
 from gecli.cache.candidate import Found, Verdict, Wanted
-from gecli.cache.events import event, record
 from gecli.cache.confirmation import has_user_functions
+from gecli.cache.differences import components_of, differences
+from gecli.cache.events import event, record
 from gecli.cache.fingerprint import Fingerprint
 from gecli.cache.foreign import match_foreign
 from gecli.cache.gc import collect_sometimes
@@ -51,11 +52,6 @@ from gecli.version import __version__
 
 # Reasons that say nothing is wrong with the entry: it belongs to something else.
 ORDINARY = ("fingerprint_mismatch", "signature_mismatch", "var_missing", "var_desc_mismatch", "var_conflict")
-# What an OM holds besides the result of its options: another output name is another OM.
-IN_THE_OM = {
-    "model_name": " (the OM holds the name of its output file)",
-    "source_name": " (the OM holds the name of its source file)",
-}
 STATES = {"rw": "miss", "ro": "miss", "refresh": "refreshed", "debug": "debug"}
 
 
@@ -282,7 +278,7 @@ class CachedCompiler:
             if lookup.reason == "no_entry" and not self.setup.keys:
                 for near in near_entries(self.cache.path, _fingerprint_of(work)):
                     work.use.explanation.append(f"{near.content['entry']}: the same model with other options")
-                    work.use.explanation += [f"  {line}" for line in _differences(near, work)]
+                    work.use.explanation += [f"  {line}" for line in differences(near, work.digest)]
 
     def _learn_later(self, work: Work) -> None:
         """Let the entry know this request, if the lock is free at once; else the next hit does it."""
@@ -365,7 +361,7 @@ class CachedCompiler:
             work.digest.source,
             lambda rdcpkt: _match_variables(rdcpkt, self.new_manager()),
             lambda om, source: match_foreign(om, source, work.loaded.graph),
-            lambda sidecar: _differences(sidecar, work),
+            lambda sidecar: differences(sidecar, work.digest),
             has_user_functions(work.loaded.graph),
         )
 
@@ -398,7 +394,10 @@ def _match_variables(rdcpkt: str | None, manager: VarManager) -> Verdict:
         return Verdict(reason="rdcpkt_corrupt", evidence=contradiction)
     result = match(record, manager)
     if not result.matched:
-        return Verdict(reason=result.reason, evidence=str(result.conflict or result.before))
+        found = result.conflict or result.before
+        before = f"matches, but {found}" if result.conflict else str(found)
+        details = (f"state after its compile: {result.after}", f"state before it: {before}")
+        return Verdict(reason=result.reason, evidence=str(found), details=details)
     return Verdict(str(result.side))
 
 
@@ -408,10 +407,6 @@ def _sidecar_content(
     from datetime import UTC, datetime
 
     digest = work.digest
-    items = work.request.items if work.request else []
-    graph: dict[str, Any] = {"nodes": digest.node_count, "edges": digest.edge_count}
-    if digest.nodes:
-        graph["nodes_fp"] = dict(digest.nodes)
     report = {name: getattr(result, name) for name in REPORT_MEMBERS}
     return {
         "schema": SCHEMA,
@@ -428,7 +423,7 @@ def _sidecar_content(
             "options": digest.options,
             "toolchain": digest.toolchain,
         },
-        "components": {"options": dict(items), "graph": graph},
+        "components": components_of(digest),
         "files": files,
         "weight_dir": "weight",
         "weights": [],
@@ -443,26 +438,6 @@ def _sidecar_content(
         USER_FUNCTIONS: has_user_functions(work.loaded.graph),
         "report": {**report, "warnings": [asdict(each) for each in result.warnings]},
     }
-
-
-def _differences(sidecar: Sidecar, work: Work) -> list[str]:
-    """What --explain-cache shows about an entry with another fingerprint: options, then nodes."""
-    components = sidecar.content.get("components")
-    stored = components if isinstance(components, dict) else {}
-    lines = []
-    old, new = dict(stored.get("options") or {}), dict(work.request.items if work.request else ())
-    for name in sorted(old.keys() | new.keys()):
-        if old.get(name) != new.get(name):
-            why = IN_THE_OM.get(name, "")
-            lines.append(f"option {name}: {old.get(name, '-')!r} in the entry, {new.get(name, '-')!r} now{why}")
-    nodes = (stored.get("graph") or {}).get("nodes_fp") or {}
-    if nodes and work.digest.nodes:
-        now = work.digest.nodes
-        changes = [f"node {name}: only now" for name in now if name not in nodes]
-        changes += [f"node {name}: only in the entry" for name in nodes if name not in now]
-        changes += [f"node {name}: changed" for name in now if name in nodes and nodes[name] != now[name]]
-        lines += changes[:10]
-    return lines
 
 
 def _describe_foreign(result: ModelResult, loaded: LoadedModel) -> None:

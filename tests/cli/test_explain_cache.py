@@ -55,6 +55,71 @@ def test_an_explanation_that_was_asked_for_is_given_with_quiet_too(gecli: Gecli,
     assert json.loads(document.stdout)["models"][0]["cache"]["explanation"][0] == "no_entry"
 
 
+def explained(gecli: Gecli, *words: str) -> list[str]:
+    done = gecli("compile", *words, *CACHE, "--graph-key", "k")
+    assert done.returncode == 0, done.stderr
+    return [line.removeprefix("cache: ") for line in done.stderr.splitlines() if line.startswith("cache: ")]
+
+
+@pytest.fixture
+def model(gecli: Gecli, tmp_path: Path) -> Path:
+    """A model of the caller's own with an entry under key k."""
+    import shutil
+
+    shutil.copy(DIGITS, tmp_path / "m.onnx")
+    (tmp_path / "cache").mkdir()
+    assert explained(gecli, "m.onnx", "-o", "m", *SHAPE) == ["no_entry"]
+    return tmp_path / "m.onnx"
+
+
+def test_an_input_that_differs_is_shown_with_both_values(gecli: Gecli, model: Path) -> None:
+    lines = explained(gecli, str(model), "-o", "m", "--input-shape", "image:2,1,8,8")
+    assert lines[0].endswith(": fingerprint_mismatch (graph, options)")
+    assert "  option input_shape: 'image:1,1,8,8' in the entry, 'image:2,1,8,8' now" in lines
+    line = next(line for line in lines if line.startswith("  graph input image: "))
+    assert line.index("[1,1,8,8]' in the entry") < line.index("[2,1,8,8]' now")
+
+
+def test_a_weight_that_differs_is_named(gecli: Gecli, model: Path) -> None:
+    import onnx
+    from onnx import numpy_helper
+
+    changed = onnx.load(model)
+    weight = changed.graph.initializer[0]
+    array = numpy_helper.to_array(weight).copy()
+    array.flat[0] += 1
+    weight.CopyFrom(numpy_helper.from_array(array, weight.name))
+    onnx.save(changed, model)
+    lines = explained(gecli, "m.onnx", "-o", "m", *SHAPE)
+    assert lines[0].endswith(": fingerprint_mismatch (weights)")
+    assert [line for line in lines if line.startswith("  weight ")] == lines[1:]
+    assert len(lines) == 2 and f"weight {weight.name}" in lines[1] and " in the entry, " in lines[1]
+
+
+def test_a_node_that_differs_is_named(gecli: Gecli, model: Path) -> None:
+    import onnx
+
+    changed = onnx.load(model)
+    old = changed.graph.node[0].name
+    changed.graph.node[0].name = "renamed"
+    onnx.save(changed, model)
+    lines = explained(gecli, "m.onnx", "-o", "m", *SHAPE)
+    assert "  node renamed: only now" in lines
+    assert f"  node {old}: only in the entry" in lines
+
+
+@pytest.mark.usefixtures("model")
+def test_a_tool_that_differs_is_shown_with_both_versions(gecli: Gecli, tmp_path: Path) -> None:
+    sidecar = next((tmp_path / "cache").glob("*.gecli.json"))
+    content = json.loads(sidecar.read_text())
+    content["components"]["toolchain"]["numpy"] = "1.0"
+    content["fingerprint"].update(combined="sha256:other", toolchain="sha256:other", requests=[])
+    sidecar.write_text(json.dumps(content))
+    lines = explained(gecli, "m.onnx", "-o", "m", *SHAPE)
+    assert lines[0].endswith(": fingerprint_mismatch (toolchain)")
+    assert len(lines) == 2 and lines[1].startswith("  toolchain numpy: '1.0' in the entry, '")
+
+
 @pytest.mark.parametrize(
     ("words", "file", "start"),
     [
