@@ -79,6 +79,14 @@ class TensorDesc:
         """Equal full format, dtype and dims: the comparison of the variable passes."""
         return self.format == other.format and self.dtype == other.dtype and self.shape == other.shape
 
+    def same_reading(self, other: TensorDesc) -> bool:
+        """Equal storage that means the same to a reader: of a blocked tensor he sees the axes of the origin form."""
+        if not self.same_storage(other):
+            return False
+        if self.format.is_origin:
+            return True
+        return self.logical_shape == other.logical_shape and self.logical_format == other.logical_format
+
     def with_dtype(self, dtype: DataType) -> TensorDesc:
         return replace(self, dtype=dtype)
 

@@ -39,10 +39,13 @@ def _step_attrs(attrs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def undoes(second: TransStep, first: TransStep) -> bool:
-    """Whether `second` behind `first` gives the storage and the order of elements that `first` was given."""
+    """Whether `second` behind `first` gives the storage and the order of elements that `first` was given.
+
+    A blocked form must also have the same origin: whoever reads it takes its axes from there.
+    """
     if first.type != second.type and not (first.is_data_unchanged and second.is_data_unchanged):
         return False
-    if not (second.src.same_storage(first.dst) and second.dst.same_storage(first.src)):
+    if not (second.src.same_reading(first.dst) and second.dst.same_reading(first.src)):
         return False
     # A missing perm is no permutation: GE takes two of them for a pair.
     perms = (step.attrs.get("perm", ()) for step in (first, second))

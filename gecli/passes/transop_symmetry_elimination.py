@@ -86,7 +86,8 @@ def _types_allow(first: OpDesc, second: OpDesc, start: TensorDesc) -> bool:
 
 
 def _symmetric(start: TensorDesc, middle: TensorDesc, middle_in: TensorDesc, end: TensorDesc) -> bool:
-    if not start.same_storage(end) or middle.format != middle_in.format:
+    """GE lets origins differ in format, where a reader of the blocked form would take its axes for others."""
+    if not start.same_reading(end) or middle.format != middle_in.format:
         return False
     return start.logical_format != end.logical_format or start.logical_shape == end.logical_shape
 

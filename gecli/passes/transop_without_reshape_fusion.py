@@ -60,7 +60,7 @@ class TransOpWithoutReshapeFusion(Pass):
             return Counter()
         start, end = chain[0].input_descs[0], chain[-1].output_descs[0]
         assert start is not None
-        if start.same_storage(end):
+        if start.same_reading(end):
             source = chain[0].inputs[0]
             assert source is not None
             if _is_input_and_output(source, use) or reads_later(source, chain[0], use):

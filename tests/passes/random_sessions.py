@@ -99,18 +99,18 @@ def possible_steps(src: TensorDesc) -> list[TransStep]:
     if src.dtype is DataType.INT32:
         steps.append(TransStep("Cast", src, src.with_dtype(DataType.INT64)))
     if src.format in ORIGINS and len(src.shape) == 4:
-        steps += [_transposed(src, fmt) for fmt in ORIGINS if fmt != src.format]
+        steps += [transposed(src, fmt) for fmt in ORIGINS if fmt != src.format]
         if src.dtype is not DataType.INT64:
-            steps.append(_blocked(src, Format.FRACTAL_Z if src.format == Format.HWCN else Format.NC1HWC0))
+            steps.append(blocked(src, Format.FRACTAL_Z if src.format == Format.HWCN else Format.NC1HWC0))
     return steps
 
 
-def _transposed(src: TensorDesc, fmt: Format) -> TransStep:
+def transposed(src: TensorDesc, fmt: Format) -> TransStep:
     perm = tuple(src.format.name.index(letter) for letter in fmt.name)
     return TransStep("TransposeD", src, TensorDesc(src.dtype, tuple(src.shape[a] for a in perm), fmt), {"perm": perm})
 
 
-def _blocked(src: TensorDesc, target: Format) -> TransStep:
+def blocked(src: TensorDesc, target: Format) -> TransStep:
     fmt = target.with_c0(8 if src.dtype is DataType.FLOAT else 16)
     shape = storage_shape(src.format, src.shape, fmt, src.dtype, PLATFORM)
     return TransStep("TransData", src, src.with_format(fmt, shape))

@@ -19,7 +19,10 @@ from gecli.compiler.model_image import ImageFacts, model_image
 from gecli.compiler.pass_verification import ResultCheck
 from gecli.compiler.session import Member, Session
 from gecli.engine.trans_ops import TRANS_OPS
+from gecli.ir.dtype import DataType
+from gecli.ir.format import Format
 from gecli.ir.graph import Graph
+from gecli.ir.tensor_desc import TensorDesc
 from gecli.ir.text import text
 from gecli.passes.base import Pass, PassContext
 from gecli.passes.cancel_inverse_trans import CancelInverseTrans
@@ -29,7 +32,7 @@ from gecli.passes.variable_prepare import VariablePrepare
 from gecli.runtime.session import Session as Runtime
 from gecli.variables.sizes import SPAN_ALIGN_BYTES, span_bytes
 from gecli.wire.var_session import decode_var_manager, encode_var_manager
-from tests.passes.random_sessions import Plan, Steps, Use, built, session_of, session_plans
+from tests.passes.random_sessions import Plan, Steps, Use, blocked, built, session_of, session_plans, transposed
 
 Array = NDArray[np.generic]
 Law = Callable[[Plan], None]
@@ -239,6 +242,17 @@ LAWS: tuple[Law, ...] = (
 @given(plan=session_plans())
 def test_a_random_session_obeys(law: Law, plan: Plan) -> None:
     law(plan)
+
+
+@pytest.mark.parametrize("law", LAWS, ids=lambda law: law.__name__)
+def test_one_storage_with_the_axes_of_two_origins_is_not_one_form(law: Law) -> None:
+    """NC1HWC0 of NCHW and of NHWC hold the same bytes, but a reader sees other axes."""
+    declared = TensorDesc(DataType.FLOAT, (2, 2, 2, 2), Format.NCHW)
+    stored = (blocked(declared, Format.NC1HWC0),)
+    turned = transposed(declared, Format.NHWC)
+    other = (turned, blocked(turned.dst, Format.NC1HWC0))
+    first, second = Use((stored, stored), "none", ()), Use((stored, stored, other), "none", stored)
+    law(Plan({"a": declared}, ({"a": first}, {"a": second}), (0, 1)))
 
 
 @pytest.mark.slow
