@@ -89,10 +89,10 @@ def survey(directory: str, key_glob: str | None = None) -> Survey:
     names = set(os.listdir(directory))
     found = Survey(directory)
     owned: set[str] = set()
-    for key in _keys(names):
+    for key in keys_in(names):
         content = _content(directory, key, found)
         owned |= _names_of(content)
-        if not _selected(key, key_glob):
+        if not selected(key, key_glob):
             continue
         if is_busy(directory, key):
             found.busy_keys.add(key)
@@ -107,7 +107,7 @@ def survey(directory: str, key_glob: str | None = None) -> Survey:
     return found
 
 
-def _keys(names: Iterable[str]) -> list[str]:
+def keys_in(names: Iterable[str]) -> list[str]:
     """Keys with an index, then legacy keys: a bare .om whose name is no entry of another key."""
     indexed = {name.removesuffix(SUFFIX) for name in names if name.endswith(SUFFIX)}
     owners = _owners(names)
@@ -264,7 +264,7 @@ def _loose(directory: str, name: str, owners: set[str], key_glob: str | None) ->
         kind, key = "orphan", owner_of(name, owners) or ""
     elif name.endswith(".lock"):
         kind, key = "lock", name.removesuffix(".lock")
-    if key_glob and not _selected(key, key_glob):
+    if key_glob and not selected(key, key_glob):
         return None
     return LooseFile(path, kind, status.st_size, status.st_mtime, key)
 
@@ -287,7 +287,7 @@ def _private(directory: str) -> list[LooseFile]:
     return found
 
 
-def _selected(key: str, glob: str | None) -> bool:
+def selected(key: str, glob: str | None) -> bool:
     return glob is None or fnmatch.fnmatchcase(key, glob)
 
 

@@ -88,6 +88,15 @@ COMMANDS: dict[str, Command] = {
             ("Limit the size", "gecli cache gc --cache-dir cache --max-size 10G --yes"),
         ),
     ),
+    "cache verify": Command(
+        "gecli cache verify --cache-dir DIR [OPTIONS]",
+        "Check every file of the cache and, on request, repair it; exits 1 when a problem is found or left.",
+        (
+            ("Read everything", "gecli cache verify --cache-dir cache"),
+            ("Bring it in order", "gecli cache verify --cache-dir cache --repair"),
+            ("Only sizes and headers, as JSON", "gecli cache verify --cache-dir cache --fast --json"),
+        ),
+    ),
     "cache stats": Command(
         "gecli cache stats --cache-dir DIR [OPTIONS]",
         "Count hits, misses with their reasons, and what is in the cache.",

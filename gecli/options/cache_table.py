@@ -6,10 +6,11 @@ from functools import partial
 
 from gecli.options.option import INT64_MAX, Option
 
-_keys = partial(Option, subcommands=("cache ls", "cache gc", "cache stats"), group="Selection")
+_keys = partial(Option, subcommands=("cache ls", "cache gc", "cache verify", "cache stats"), group="Selection")
 _ls = partial(Option, subcommands=("cache ls",), group="Listing")
 _policy = partial(Option, subcommands=("cache gc",), group="What is removed")
 _gc = partial(Option, subcommands=("cache gc",), group="How it is removed")
+_verify = partial(Option, subcommands=("cache verify",), group="Check and repair")
 _stats = partial(Option, subcommands=("cache stats",), group="Counters")
 
 CACHE_OPTIONS: tuple[Option, ...] = (
@@ -46,6 +47,11 @@ CACHE_OPTIONS: tuple[Option, ...] = (
     _gc("grace", "--grace", "duration", 3600, "Spare files younger than this.", "AGE"),
     _gc("free", "--free", "size", None, "Stop when so much was freed.", "SIZE"),
     _gc("protect-last", "--protect-last", "bool", False, "Let --keep-last win over age and size."),
+
+    _verify("fast", "--fast", "bool", False, "Compare sizes and headers; read no file in full."),
+    _verify("repair", "--repair", "bool", False,
+            "Set damaged entries aside in .gecli/quarantine, rebuild indexes, adopt complete entries."),
+    _verify("wait", "--wait", "seconds", 60.0, "Wait so long for a busy key that needs repair; inf for ever.", "SEC"),
 
     _stats("since", "--since", "duration", None, "Only what happened in so long a time (7d).", "AGE"),
     _stats("by-key", "--by-key", "bool", False, "A row for each key."),

@@ -1,4 +1,7 @@
-"""Many compiles and collections in one cache directory, some of them killed: no wrong model, no lost entry, no rest."""
+"""Many compiles, collections and checks in one cache directory, some of them killed.
+
+No wrong model, no unreadable index, no lost entry, no rest.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +23,12 @@ from tests.conftest import REPOSITORY
 
 DIGITS = REPOSITORY / "samples/digits/digits.onnx"
 COLLECTIONS = (["--grace", "0s"], ["--all"], ["--keep-last", "1"], [])
+CHECKS = (["--json"], ["--json", "--fast"], ["--json", "--repair"])
+COLLECTS, CHECKS_ALL = 0, -1  # in place of the batch of a compile
 
 
 class Running(NamedTuple):
-    """A process: the batch that it compiles (0: it collects), and when it is to be killed (0: never)."""
+    """A process: the batch that it compiles, or what it does instead, and when it is to be killed (0: never)."""
 
     process: subprocess.Popen[str]
     batch: int
@@ -35,7 +40,7 @@ def start(directory: Path, *words: str) -> subprocess.Popen[str]:
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(REPOSITORY), "HOME": str(directory)}
     return subprocess.Popen(
         [sys.executable, "-m", "gecli", *words],
-        cwd=directory, env=environment, text=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+        cwd=directory, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
 
 
@@ -55,16 +60,26 @@ def digest(path: Path) -> str:
 
 def judge(each: Running, expected: dict[int, str]) -> None:
     """A process that was not killed has done its work; an output, whoever was killed, is the right one."""
-    _, err = each.process.communicate(timeout=120)
-    if each.end_s == 0:
+    out, err = each.process.communicate(timeout=120)
+    if each.end_s == 0 and each.batch == CHECKS_ALL:
+        judge_check(each.process.returncode, out, err)
+    elif each.end_s == 0:
         assert (each.process.returncode, "error" in err) == (0, False), err
-        assert not each.batch or each.output.exists()
+        assert each.batch == COLLECTS or each.output.exists()
     if each.output.exists():
         assert digest(each.output) == expected[each.batch]
 
 
+def judge_check(status: int, out: str, err: str) -> None:
+    """All that a check may find is what a killed compile left complete before the index named it."""
+    assert (status in (0, 1), err) == (True, ""), err
+    document = json.loads(out)
+    assert {each["kind"] for each in document["problems"]} <= {"orphan"}, document
+    assert status == (0 if document["well"] else 1)
+
+
 def whirl(directory: Path, batches: dict[str, list[int]], expected: dict[int, str], slots: int, lasts_s: float) -> None:
-    """Keep `slots` compiles of these keys running beside collections, and kill a third of all at random moments."""
+    """Keep `slots` compiles of these keys running beside a collection and a check; kill a third of all processes."""
     chance = random.Random(5)
     end_s = time.monotonic() + lasts_s
     running: list[Running] = []
@@ -76,13 +91,16 @@ def whirl(directory: Path, batches: dict[str, list[int]], expected: dict[int, st
         for each in [each for each in running if each.process.poll() is not None]:
             running.remove(each)
             judge(each, expected)
-        if len(running) <= slots and time.monotonic() < end_s:
+        if len(running) < slots + 2 and time.monotonic() < end_s:
             turn += 1
             dies_s = time.monotonic() + chance.random() if chance.random() < 1 / 3 else 0.0
             output = directory / str(turn) / "m.om"  # the name stands in the model
-            if not any(each.batch == 0 for each in running):
+            if not any(each.batch == COLLECTS for each in running):
                 words = chance.choice(COLLECTIONS)
-                process, batch = start(directory, "cache", "gc", "--cache-dir", "cache", "--yes", *words), 0
+                process, batch = start(directory, "cache", "gc", "--cache-dir", "cache", "--yes", *words), COLLECTS
+            elif not any(each.batch == CHECKS_ALL for each in running):
+                words = chance.choice(CHECKS)
+                process, batch = start(directory, "cache", "verify", "--cache-dir", "cache", *words), CHECKS_ALL
             else:
                 key = chance.choice(sorted(batches))
                 batch = chance.choice(batches[key])
@@ -97,6 +115,7 @@ def check_the_cache(directory: Path, batches: dict[str, list[int]], expected: di
     cache = directory / "cache"
     finished(start(directory, "cache", "gc", "--cache-dir", "cache", "--grace", "0s", "--yes"))
     assert [*cache.rglob("*.tmp*"), *cache.rglob("inflight/*")] == []
+    finished(start(directory, "cache", "verify", "--cache-dir", "cache"))  # 0: there is nothing to say
     finished(start(directory, "cache", "ls", "--cache-dir", "cache", "--json"))
     check_the_entries(cache)
     for key, own in batches.items():

@@ -1,0 +1,90 @@
+"""Bringing a cache directory in order after `gecli.cache.verify`, key by key under its lock (cache.md 12.2).
+
+What is damaged goes to `.gecli/quarantine/`, its index record first; nothing is thrown away, and nothing that is whole
+is touched: every fault is looked for again once the lock is held.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import field
+
+from gecli.cache.index import IndexContent, IndexRecord, UnreadableIndex, index_path, read_index
+from gecli.cache.layout import entry_path
+from gecli.cache.lock import KeyLock, LockTimeout, LockUnavailable, OnWait
+from gecli.cache.recovery import recover, set_aside_entry
+from gecli.cache.stat_index import StatIndex
+from gecli.cache.store import file_mode, write_index
+from gecli.cache.verify import Problem, Verification, entry_problems, records_of
+from gecli.records import dataclass
+
+OF_INDEXES = ("index-corrupt", "index-entry-invalid", "orphan")
+BEYOND_REPAIR = ("io-error", "lock-invalid", "conf-invalid")
+
+
+@dataclass(slots=True)
+class Repairs:
+    """What was done, in sentences, and the keys whose lock somebody held all the time, with who did."""
+
+    done: list[str] = field(default_factory=list)
+    busy: dict[str, str] = field(default_factory=dict)
+
+
+def repair(found: Verification, *, wait_s: float, shared: bool = False, on_wait: OnWait | None = None) -> Repairs:
+    """Repair what can be repaired of the problems found. Raises OSError."""
+    repairs = Repairs()
+    mode = file_mode(shared)
+    keys = {each.key for each in found.problems if each.key and each.kind not in BEYOND_REPAIR}
+    for key in sorted(keys):
+        try:
+            with KeyLock(found.directory, key, timeout_s=wait_s, on_wait=on_wait, shared=shared):
+                _repair_key(found, key, repairs.done.append, mode)
+        except LockTimeout as error:
+            repairs.busy[key] = str(error)
+        except LockUnavailable as error:
+            repairs.busy[key] = f"a lock that cannot be used: {error}"
+    return repairs
+
+
+def _repair_key(found: Verification, key: str, say: Callable[[str], None], mode: int) -> None:
+    directory = found.directory
+    if any(each.kind in OF_INDEXES for each in found.problems if each.key == key):
+        for sentence in recover(directory, key, StatIndex(trusting=False), mode):
+            say(sentence)
+    _drop_unusable_records(directory, key, say, mode)
+    for record in records_of(directory, key):
+        for problem in entry_problems(directory, key, record, fast=found.fast):
+            if record.stem == key:
+                break  # a bare {key}.om may be somebody's only copy
+            set_aside_entry(directory, key, record.stem, mode)
+            say(f"entry {record.stem} was set aside ({problem.kind})")
+            break
+
+
+def _drop_unusable_records(directory: str, key: str, say: Callable[[str], None], mode: int) -> None:
+    """Records that name files elsewhere, and second ones of the same files; what they name stays."""
+    try:
+        content = read_index(directory, key)
+    except UnreadableIndex:
+        return  # rebuilding it was tried
+    if content is None:
+        return
+    kept: list[IndexRecord] = []
+    for record in content.records:
+        if record.problem:
+            say(f"a record of the index of key {key} was removed ({record.problem.replace('_', '-')})")
+        elif any(record.om_name == other.om_name and record.graph_key == other.graph_key for other in kept):
+            say(f"the second record of entry {record.stem} was removed")
+        else:
+            kept.append(record)
+    if len(kept) < len(content.records):
+        write_index(directory, key, IndexContent(kept, content.malformed, content.others), mode)
+
+
+def is_repairable(problem: Problem, directory: str) -> bool:
+    """Whether `repair` does something about a problem."""
+    if problem.kind in BEYOND_REPAIR:
+        return False
+    is_legacy = problem.entry == problem.key and not os.path.exists(index_path(directory, problem.key))
+    return not (is_legacy and os.path.exists(entry_path(directory, problem.entry, ".om")))

@@ -1,0 +1,262 @@
+"""Checking a whole cache directory: every file of every entry is what the cache says it is (cache.md 12.2).
+
+Takes no lock and changes nothing. What others do meanwhile is no fault: whatever looks wrong is looked at again, and
+what a compile of a busy key has not finished is left out.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from collections.abc import Iterator
+from dataclasses import field
+
+from gecli.cache.candidate import damaged_file, looks_like_om, missing_file
+from gecli.cache.index import SUFFIX, IndexContent, IndexRecord, UnreadableIndex, read_index
+from gecli.cache.layout import OM, entry_path
+from gecli.cache.lock import is_busy
+from gecli.cache.recovery import GRACE_S, adoptable, files_of
+from gecli.cache.sidecar import InvalidSidecar, Sidecar, read_sidecar
+from gecli.cache.stat_index import StatIndex
+from gecli.cache.survey import keys_in, selected, survey
+from gecli.cache.weight_files import BadWeightRow, damaged_weight, weight_dir, weight_files_of, weights_of
+from gecli.errors import GecliError
+from gecli.records import dataclass
+
+LOCK = ".lock"
+GARBAGE = ("tmp", "orphan")  # kinds of loose files that gc removes
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong. `kind` is a state of `cache ls`, or what is wrong with a file that is no entry's."""
+
+    kind: str
+    message: str
+    key: str = ""
+    entry: str = ""
+    path: str = ""
+
+    @property
+    def what(self) -> str:
+        return self.entry or os.path.basename(self.path) or self.key
+
+
+@dataclass(slots=True)
+class Verification:
+    """What was looked at and what was found. `garbage` are files that wait for gc, `busy` the keys in use."""
+
+    directory: str
+    fast: bool
+    entries: int = 0
+    files: int = 0
+    size_bytes: int = 0
+    problems: list[Problem] = field(default_factory=list)
+    garbage: list[str] = field(default_factory=list)
+    busy: list[str] = field(default_factory=list)
+
+
+def verify(directory: str, key_glob: str | None = None, *, fast: bool = False) -> Verification:
+    """Check every entry of the keys that fit; `fast` reads no file in full. Raises OSError, never for one file."""
+    found = Verification(directory, fast)
+    names = set(os.listdir(directory))
+    for key in keys_in(names):
+        if selected(key, key_glob):
+            _check_key(found, key)
+    found.problems += [each for each in _other_files(directory, names) if selected(each.key, key_glob)]
+    found.garbage = _garbage(directory, key_glob)
+    return found
+
+
+def entry_problems(directory: str, key: str, record: IndexRecord, *, fast: bool) -> list[Problem]:
+    """What is wrong with the entry of an index record; the first fault of each kind of file."""
+    stem = record.stem
+    path = entry_path(directory, stem, OM)
+    if record.problem:
+        named = str(record.raw.get("cache_file_name", ""))[:200]
+        return [Problem("bad-path", f"the index names {named!r}, outside the cache directory", key, stem)]
+    missing = missing_file(directory, record)
+    if missing:
+        return [_problem(missing, key, stem)]
+    try:
+        sidecar = read_sidecar(directory, key, stem)
+    except InvalidSidecar as error:
+        return [Problem("sidecar-invalid", str(error), key, stem, path)]
+    except OSError as error:
+        return [Problem("sidecar-invalid", error.strerror or str(error), key, stem, path)]
+    damage = _file_damage(directory, record, sidecar, fast=fast)
+    if damage:
+        return [_problem(damage, key, stem)]
+    damage = _weight_damage(directory, record, sidecar, fast=fast)
+    return [_problem(damage, key, stem)] if damage else []
+
+
+def records_of(directory: str, key: str) -> list[IndexRecord]:
+    """The records that a look-up would try, a legacy `{key}.om` among them; none when the index is unreadable."""
+    try:
+        content = read_index(directory, key)
+    except (UnreadableIndex, OSError):
+        return []
+    if content is None:
+        legacy = os.path.lexists(entry_path(directory, key, OM))
+        return [IndexRecord(key, f"{key}{OM}", "", {})] if legacy else []
+    return [record for record in content.records if record.graph_key == key]
+
+
+def _check_key(found: Verification, key: str) -> None:
+    directory = found.directory
+    content: IndexContent | None = None
+    try:
+        content = read_index(directory, key)
+    except (UnreadableIndex, OSError) as error:
+        kind = "index-corrupt" if isinstance(error, UnreadableIndex) else "io-error"
+        why = getattr(error, "strerror", None) or str(error)
+        found.problems.append(Problem(kind, why, key, path=os.path.join(directory, key + SUFFIX)))
+    if content is not None and content.malformed:
+        count = len(content.malformed)
+        message = f"{count} {'record is' if count == 1 else 'records are'} malformed"
+        found.problems.append(Problem("index-entry-invalid", message, key, path=os.path.join(directory, key + SUFFIX)))
+    seen: set[str] = set()
+    suspects: list[tuple[IndexRecord, list[Problem]]] = []
+    for record in records_of(directory, key):
+        problems = entry_problems(directory, key, record, fast=found.fast)
+        if record.om_name in seen and not record.problem:
+            problems = [Problem("duplicate-files", "two records of the index name its files", key, record.stem)]
+        else:
+            _count(found, record)
+        seen.add(record.om_name)
+        if problems:
+            suspects.append((record, problems))
+    if suspects:
+        now = records_of(directory, key)  # an entry that gc took away meanwhile was no problem
+        found.problems += [each for record, problems in suspects if record in now for each in problems]
+    _check_orphans(found, key)
+
+
+def _check_orphans(found: Verification, key: str) -> None:
+    """Complete entries that the index does not name, unless a compile is just going to do so."""
+    if not _orphans(found.directory, key):
+        return
+    if is_busy(found.directory, key):
+        found.busy.append(key)
+        return
+    for record in _orphans(found.directory, key):
+        message = "it is complete, and the index does not name it; the next compile of its key does"
+        path = entry_path(found.directory, record.stem, OM)
+        found.problems.append(Problem("orphan", message, key, record.stem, path))
+
+
+def _orphans(directory: str, key: str) -> list[IndexRecord]:
+    try:
+        content = read_index(directory, key)
+        return adoptable(directory, key, content, StatIndex(), hashed=False)
+    except (UnreadableIndex, OSError):
+        return []  # told by the index's own problem; rebuilding finds them
+
+
+def _file_damage(directory: str, record: IndexRecord, sidecar: Sidecar | None, *, fast: bool) -> tuple[str, str] | None:
+    if sidecar is not None:
+        damage = damaged_file(directory, record, sidecar, StatIndex(trusting=False), hashed=not fast)
+        if damage:
+            return damage
+    om = os.path.join(directory, record.om_name)
+    if not looks_like_om(om):
+        return "om_corrupt", "the header is not that of a whole OM file"
+    return None if fast or sidecar is not None else _foreign_damage(directory, record)
+
+
+def _foreign_damage(directory: str, record: IndexRecord) -> tuple[str, str] | None:
+    """Without a sidecar the files themselves must be sound: nothing tells what they should be."""
+    from gecli.artifacts.om_file import read_om
+    from gecli.artifacts.rdcpkt import read_rdcpkt
+
+    try:
+        om = read_om(os.path.join(directory, record.om_name))
+        om.require_runnable()
+        om.model().require_sound()
+        fault = om.verify_checksum()
+    except (GecliError, OSError) as error:
+        return "om_corrupt", str(error)
+    if fault is not None:
+        return "om_corrupt", fault.message
+    if record.rdcpkt_name:
+        try:
+            read_rdcpkt(os.path.join(directory, record.rdcpkt_name))
+        except GecliError as error:
+            return "rdcpkt_corrupt", error.first.message
+    return None
+
+
+def _weight_damage(
+    directory: str, record: IndexRecord, sidecar: Sidecar | None, *, fast: bool
+) -> tuple[str, str] | None:
+    if fast and sidecar is None:
+        return None  # its weights stand in its graph only
+    try:
+        ranges = weights_of(directory, record.stem, sidecar)
+    except BadWeightRow as error:
+        return "sidecar_invalid" if sidecar is not None else "om_corrupt", str(error)
+    except (GecliError, OSError) as error:
+        return "om_corrupt", str(error)
+    return damaged_weight(weight_dir(directory), ranges, StatIndex(trusting=False), hashed=not fast)
+
+
+def _count(found: Verification, record: IndexRecord) -> None:
+    """Count the files of an entry, weights included."""
+    found.entries += 1
+    paths = files_of(found.directory, record.stem)
+    try:
+        sidecar = read_sidecar(found.directory, record.graph_key, record.stem)
+        ranges = weights_of(found.directory, record.stem, sidecar) if sidecar is not None else []
+        paths += [os.path.join(weight_dir(found.directory), name) for name in weight_files_of(ranges)]
+    except (InvalidSidecar, BadWeightRow, GecliError, OSError):
+        pass  # a problem of the entry
+    for path in paths:
+        try:
+            size = os.stat(path).st_size
+        except OSError:
+            continue
+        found.files += 1
+        found.size_bytes += size
+
+
+def _other_files(directory: str, names: set[str]) -> Iterator[Problem]:
+    """Locks that cannot be locked, and settings that cannot be used."""
+    from gecli.cache.cache_conf import NAME, BrokenConf, read_cache_conf
+
+    for name in sorted(name for name in names if name.endswith(LOCK)):
+        why = _why_no_lock(os.path.join(directory, name))
+        if why:
+            yield Problem("lock-invalid", why, name.removesuffix(LOCK), path=os.path.join(directory, name))
+    try:
+        read_cache_conf(directory)
+    except BrokenConf as error:
+        yield Problem("conf-invalid", str(error), path=os.path.join(directory, NAME))
+
+
+def _why_no_lock(path: str) -> str:
+    try:
+        mode = os.lstat(path).st_mode
+    except FileNotFoundError:
+        return ""
+    except OSError as error:
+        return error.strerror or str(error)
+    if not stat.S_ISREG(mode):
+        return "it is no regular file, so nobody can lock it"
+    return "" if os.access(path, os.R_OK) else "it cannot be opened, so this user cannot lock the key"
+
+
+def _garbage(directory: str, key_glob: str | None) -> list[str]:
+    """Files without an entry that are old enough for gc."""
+    old = time.time() - GRACE_S
+    return [
+        os.path.relpath(each.path, directory)
+        for each in survey(directory, key_glob).loose
+        if each.kind in GARBAGE and each.changed_s < old
+    ]
+
+
+def _problem(damage: tuple[str, str], key: str, stem: str) -> Problem:
+    reason, evidence = damage
+    return Problem(reason.replace("_", "-"), evidence, key, stem)

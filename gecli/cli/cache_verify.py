@@ -1,0 +1,65 @@
+"""`gecli cache verify`: is every file of a cache directory what it should be (cache.md 12.2)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gecli.cli.cache_directory import directory_of, is_shared, operands_of, readable, require_cache, writable
+from gecli.cli.invocation import Invocation
+
+if TYPE_CHECKING:
+    from gecli.cache.repair import Repairs
+    from gecli.cache.verify import Verification
+    from gecli.cli.console import Console
+    from gecli.options.values import Options
+
+DIFFERS, BUSY = 1, 7
+
+
+def cache_verify(invocation: Invocation) -> int:
+    """Check the cache; with --repair set aside what is damaged and bring indexes in order."""
+    options, console = invocation.resolve(), invocation.console
+    operands_of(invocation)
+    from gecli.cache.verify import verify
+    from gecli.report.cache_verify_report import problem_lines, verify_document, verify_summary
+
+    directory = directory_of(options)
+    fast, glob = options.flag("fast"), options.text("key")
+    with readable(directory):
+        found = verify(directory, glob, fast=fast)
+    repairs = None
+    if options.flag("repair") and found.problems:
+        require_cache(directory)
+        repairs = _repaired(found, options, console)
+        with readable(directory):
+            found = verify(directory, glob, fast=fast)
+    if console.json:
+        console.document(verify_document(found, repairs))
+    else:
+        console.result("\n".join([*problem_lines(found, repairs), verify_summary(found)]))
+    if repairs is not None and repairs.busy:
+        _refuse_busy(console, repairs)
+        return BUSY
+    return DIFFERS if found.problems else 0
+
+
+def _repaired(found: Verification, options: Options, console: Console) -> Repairs:
+    from gecli.cache.repair import repair
+
+    def waiting(seconds: float, holder: str) -> None:
+        console.say(f"waiting {seconds:.0f} s for a key, held by {holder}")
+
+    wait_s = options.number("wait")
+    with writable(found.directory, "repair"):
+        return repair(
+            found, wait_s=60.0 if wait_s is None else wait_s, shared=is_shared(found.directory), on_wait=waiting
+        )
+
+
+def _refuse_busy(console: Console, repairs: Repairs) -> None:
+    from gecli.errors import CacheError
+
+    for key, holder in sorted(repairs.busy.items()):
+        message = f"key {key} was not repaired: its lock was not obtained"
+        error = CacheError("G5001", message, why=f"held by {holder}", do="raise --wait")
+        console.report(error.diagnostics)

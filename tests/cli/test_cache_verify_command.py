@@ -1,0 +1,94 @@
+"""`gecli cache verify`: what it prints, its document and its exit status."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.cli.bad_files import as_ordinary_user, check_message, gecli_in
+from tests.conftest import REPOSITORY
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+TRAIN = str(REPOSITORY / "samples/train/conv_train.json")
+VERIFY = ("cache", "verify", "--cache-dir", "cache")
+
+
+@pytest.fixture
+def om(gecli: Run, tmp_path: Path) -> Path:
+    """The .om of the only entry of a cache; it has a .rdcpkt."""
+    (tmp_path / "cache").mkdir()
+    result = gecli("compile", TRAIN, "-o", "t", "--train", "--cache-dir", "cache", "--graph-key", "k")
+    assert result.returncode == 0, result.stderr
+    return next((tmp_path / "cache").glob("k_*.om"))
+
+
+def damage(om: Path) -> None:
+    data = bytearray(om.read_bytes())
+    data[1000] ^= 1
+    om.write_bytes(data)
+
+
+def test_a_cache_in_order_is_exit_0_and_unchanged(gecli: Run, om: Path) -> None:
+    before = {path: path.stat().st_mtime_ns for path in om.parent.rglob("*")}
+    result = gecli(*VERIFY)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout.startswith("checked 1 entry, 3 files, ") and result.stdout.endswith(": all well\n")
+    assert {path: path.stat().st_mtime_ns for path in om.parent.rglob("*")} == before
+
+
+def test_damage_is_exit_1_until_it_is_repaired(gecli: Run, om: Path) -> None:
+    damage(om)
+    assert gecli(*VERIFY, "--fast").returncode == 0
+    found = gecli(*VERIFY)
+    assert (found.returncode, found.stderr) == (1, "")
+    assert found.stdout.splitlines()[0] == f"om-corrupt  {om.stem}  the sha256 is not that of the sidecar"
+    repaired = gecli(*VERIFY, "--repair")
+    assert repaired.returncode == 0
+    assert repaired.stdout.splitlines()[0] == f"repaired  entry {om.stem} was set aside (om-corrupt)"
+    compiled = gecli("compile", TRAIN, "-o", "t", "--train", "--cache-dir", "cache", "--graph-key", "k")
+    assert "cache=miss reason=no_entry" in compiled.stdout
+    assert gecli(*VERIFY).returncode == 0
+
+
+def test_the_document_holds_problems_and_repairs(gecli: Run, om: Path) -> None:
+    damage(om)
+    found = json.loads(gecli(*VERIFY, "--json").stdout)
+    assert [(each["kind"], each["key"], each["entry"]) for each in found["problems"]] == [("om-corrupt", "k", om.stem)]
+    assert (found["well"], found["entries"], found["repaired"]) == (False, 1, [])
+    repaired = json.loads(gecli(*VERIFY, "--json", "--repair").stdout)
+    assert (repaired["well"], repaired["entries"], len(repaired["repaired"])) == (True, 0, 1)
+
+
+def test_a_repair_of_a_key_in_use_is_exit_7(gecli: Run, om: Path) -> None:
+    damage(om)
+    with open(om.parent / "k.lock") as peer:
+        fcntl.flock(peer, fcntl.LOCK_EX)
+        assert gecli(*VERIFY).returncode == 1
+        result = gecli(*VERIFY, "--repair", "--wait", "0.2")
+    assert result.returncode == 7
+    assert "error[G5001]: key k was not repaired: its lock was not obtained" in result.stderr
+    assert om.exists()
+
+
+def test_a_directory_that_is_no_cache_is_not_repaired(gecli: Run, tmp_path: Path) -> None:
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models/mine.om").write_bytes(b"IMOD")
+    result = gecli("cache", "verify", "--cache-dir", "models", "--repair")
+    assert result.returncode == 2
+    assert "models is not a compile cache" in result.stderr
+    assert [path.name for path in (tmp_path / "models").iterdir()] == ["mine.om"]
+
+
+def test_a_directory_that_cannot_be_written_is_exit_5(om: Path, tmp_path: Path) -> None:
+    damage(om)
+    om.parent.chmod(0o555)
+    try:
+        check_message(gecli_in(tmp_path, *VERIFY, "--repair", prepare=as_ordinary_user), 5)
+    finally:
+        om.parent.chmod(0o755)
+    assert om.exists()
