@@ -94,6 +94,7 @@ class OmFile:
         names, for the further models of a file; it is looked up when not given.
         """
         from gecli.wire.attributes import WeightArea
+        from gecli.wire.memory_budget import MemoryBudget
         from gecli.wire.model_decoder import decode_model
 
         part = self._model_def(index)
@@ -105,6 +106,8 @@ class OmFile:
         if weights is not None:
             held = max(min(weights.size_bytes, end - weights.offset_bytes), 0)
             area = WeightArea(self.path, weights.offset_bytes, held)
+        # Models of one file may all be in memory at once.
+        size = sum(item.size_bytes for item in self.models[index].partitions)
         with self.source(part) as source:
             return decode_model(
                 source,
@@ -112,6 +115,7 @@ class OmFile:
                 file_size=end,
                 weights=area,
                 root_names=root_names,
+                budget=MemoryBudget(size, len(self.models)),
             )
 
     def root_names(self) -> AttrNames | None:

@@ -17,15 +17,26 @@ from gecli.ir.weight import Absent, FileSlice, Inline, Source, Weight
 from gecli.pb import ge_ir_pb2 as ge_ir
 from gecli.records import dataclass
 from gecli.wire.attribute_names import AttrNames
-from gecli.wire.memory_budget import MemoryBudget
+from gecli.wire.memory_budget import (
+    DESC_COST,
+    DICT_COST,
+    DICT_ENTRY_COST,
+    EMPTY_TUPLE_COST,
+    FUNCTION_COST,
+    NUMBER_COST,
+    TEXT_COST,
+    WEIGHT_COST,
+    MemoryBudget,
+)
 from gecli.wire.om_faults import om_problem
 from gecli.wire.tensor_desc import Message, desc_of, fill_desc
 
 MAX_NESTING = 64  # functions, descriptors and tensors inside attributes
 MEMO_BYTES = 96  # larger attributes are rarely equal
-MEMO_ENTRIES = 1 << 14  # of each memo; models whose nodes are all different must not be held twice
+MEMO_ENTRIES = 1 << 13  # of each memo; models whose nodes are all different must not be held twice
+MAX_SIDES_BYTES = 2 << 20  # of the encoded descriptors that are remembered
 MAX_PROBLEMS = 1000  # of one model; a damaged one may have a problem at every node
-_MEMO_COST, _DESC_COST, _ELEMENT_COST = 250, 400, 32  # bytes of memory, roughly
+_PROBLEM_COST = 1000  # and its text, which is there as message and inside the fields
 MERGED_OFFSET = "merged_offset"  # HiAI: place of a constant in WEIGHTS_DATA
 
 # val_type numbers of ListValue, with the fields they name. Order: the search order when val_type does not help.
@@ -193,6 +204,8 @@ class AttrReader:
     _named: dict[tuple[str, bytes], tuple[str, Any]] = field(default_factory=dict)
     _descs: dict[bytes, TensorDesc] = field(default_factory=dict)
     _sides: dict[tuple[bytes, ...], tuple[TensorDesc, ...]] = field(default_factory=dict)
+    _sides_bytes: int = 0
+    _keys: dict[str, str] = field(default_factory=dict)
 
     def problem(self, kind: str, message: str, severity: str = "error", **fields: Any) -> None:
         """Note what is wrong at the node or attribute at hand, at `where` and `offset`.
@@ -204,6 +217,7 @@ class AttrReader:
                 return
         elif len(self.problems) == MAX_PROBLEMS - 1:
             message += f"; this is problem {MAX_PROBLEMS}, further ones are not listed"
+        self.budget.spend(_PROBLEM_COST + 4 * len(message))
         fields = {"where": self.where, **fields}
         self.problems.append(om_problem(kind, self.path, message, self.offset, severity=severity, **fields))
 
@@ -214,7 +228,6 @@ class AttrReader:
         try:
             return self._values[data]
         except KeyError:
-            self.budget.spend(_MEMO_COST)
             if len(self._values) >= MEMO_ENTRIES:
                 self._values.clear()
             value = self._values[data] = self.decode(ge_ir.AttrDef.FromString(data))
@@ -229,8 +242,18 @@ class AttrReader:
         for key in sorted(coded):
             data = coded[key]
             value = known.get(data)
-            attrs[key] = self.value(data) if value is None else value
+            attrs[self.shared_key(key)] = self.value(data) if value is None else value
         return attrs
+
+    def shared_key(self, key: str) -> str:
+        """The same text, one object for all nodes."""
+        found = self._keys.get(key)
+        if found is None:
+            self.budget.spend(TEXT_COST + len(key))
+            if len(self._keys) >= MEMO_ENTRIES:
+                self._keys.clear()
+            found = self._keys[key] = key
+        return found
 
     def named_value(self, key: str, data: bytes) -> tuple[str, Any]:
         """Name and value of one attribute with a compressed name."""
@@ -239,7 +262,6 @@ class AttrReader:
         if found is None:
             found = self.restored(key, self.value(data))
             if len(data) <= MEMO_BYTES:
-                self.budget.spend(_MEMO_COST)
                 if len(self._named) >= MEMO_ENTRIES:
                     self._named.clear()
                 self._named[memo] = found
@@ -266,9 +288,8 @@ class AttrReader:
         """The descriptor in TensorDescriptor bytes, each distinct one decoded once."""
         found = self._descs.get(data)
         if found is None:
-            self.budget.spend(_DESC_COST)
             message = ge_ir.TensorDescriptor.FromString(data)
-            found = desc_of(message, self._restored_attr if self.names else self._plain_attr)
+            found = self._desc(message, self._restored_attr if self.names else self._plain_attr)
             if len(self._descs) >= MEMO_ENTRIES:
                 self._descs.clear()
             self._descs[data] = found
@@ -280,10 +301,19 @@ class AttrReader:
         found = self._sides.get(memo)
         if found is None:
             found = tuple(map(self.desc, memo))
-            if len(self._sides) >= MEMO_ENTRIES:
+            self.budget.spend(EMPTY_TUPLE_COST + 8 * len(found))
+            self._sides_bytes += 128 + sum(map(len, memo)) + 40 * len(memo)
+            if self._sides_bytes > MAX_SIDES_BYTES:
                 self._sides.clear()
+                self._sides_bytes = 0
             self._sides[memo] = found
         return found
+
+    def _desc(self, message: Message, attr_of: Callable[[str, Message], tuple[str, Any]]) -> TensorDesc:
+        self.budget.spend(DESC_COST + NUMBER_COST * len(message.shape.dim))
+        if message.attr:
+            self.budget.spend(DICT_COST + DICT_ENTRY_COST * len(message.attr) + sum(map(len, message.attr)))
+        return desc_of(message, attr_of)
 
     def _plain_attr(self, key: str, message: Message) -> tuple[str, Any]:
         return key, self.decode(message)
@@ -295,12 +325,15 @@ class AttrReader:
         """The value of an AttrDef message; kinds that gecli does not interpret stay wire bytes."""
         kind = message.WhichOneof("value")
         if kind is None:
+            self.budget.spend(TEXT_COST)
             return RawAttr("none", b"")
         simple = _SIMPLE.get(kind)
         if simple is not None:
-            return simple(message)
+            value = simple(message)
+            self.budget.spend(TEXT_COST + (len(value) if kind in ("s", "bt") else 0))
+            return value
         if kind in ("g", "expression"):
-            return RawAttr(kind, message.SerializeToString(deterministic=True))
+            return self._raw(kind, message)
         if self.depth >= MAX_NESTING:
             raise DecodeError(f"attributes are nested deeper than {MAX_NESTING}")
         self.depth += 1
@@ -315,14 +348,14 @@ class AttrReader:
         if kind == "t":
             return self.weight(message.t)
         if kind == "td":
-            return desc_of(message.td, self._plain_attr)
+            return self._desc(message.td, self._plain_attr)
         if kind == "func":
             return self._function(message.func)
         if kind == "dt":
             try:
                 return DataType(message.dt)
             except ValueError:
-                return RawAttr("dt", message.SerializeToString(deterministic=True))
+                return self._raw("dt", message)
         self._spend_rows(message)
         if kind == "list_list_int":
             return tuple(tuple(row.list_i) for row in message.list_list_int.list_list_i)
@@ -331,9 +364,16 @@ class AttrReader:
     def _spend_rows(self, message: Message) -> None:
         rows = message.list_list_int.list_list_i or message.list_list_float.list_list_f
         numbers = sum(len(row.list_i) if hasattr(row, "list_i") else len(row.list_f) for row in rows)
-        self.budget.spend(_ELEMENT_COST * numbers + _MEMO_COST * len(rows))
+        self.budget.spend(NUMBER_COST * numbers + EMPTY_TUPLE_COST * (1 + len(rows)))
+
+    def _raw(self, kind: str, message: Message) -> RawAttr:
+        data = message.SerializeToString(deterministic=True)
+        self.budget.spend(2 * TEXT_COST + len(data))
+        return RawAttr(kind, data)
 
     def _function(self, message: Message) -> NamedAttrs:
+        entries = (DICT_ENTRY_COST + TEXT_COST) * len(message.attr) + sum(map(len, message.attr))
+        self.budget.spend(FUNCTION_COST + TEXT_COST + len(message.name) + DICT_COST * bool(entries) + entries)
         return NamedAttrs(message.name, {key: self.decode(message.attr[key]) for key in sorted(message.attr)})
 
     def _list(self, message: Message) -> Any:
@@ -344,24 +384,27 @@ class AttrReader:
         if not kind:
             return ()
         items = getattr(values, kind)
-        self.budget.spend(_ELEMENT_COST * len(items))
+        self.budget.spend(EMPTY_TUPLE_COST + NUMBER_COST * len(items))
+        if kind in ("s", "bt"):
+            self.budget.spend(TEXT_COST * len(items) + sum(map(len, items)))
         if kind == "s":
             return tuple(item.decode("utf-8", "surrogateescape") for item in items)
         if kind in ("i", "f", "b", "bt"):
             return tuple(items)
         if kind == "td":
-            return tuple(desc_of(item, self._plain_attr) for item in items)
+            return tuple(self._desc(item, self._plain_attr) for item in items)
         if kind == "t":
             return tuple(self.weight(item) for item in items)
         if kind == "na":
             return tuple(self._function(item) for item in items)
         if kind == "dt" and all(item in _DTYPE_NUMBERS for item in items):
             return tuple(DataType(item) for item in items)
-        return RawAttr(f"list_{kind}", message.SerializeToString(deterministic=True))
+        return self._raw(f"list_{kind}", message)
 
     def weight(self, message: Message) -> Weight:
         """The tensor of a TensorDef: data inside the message, in the file by reference, or in WEIGHTS_DATA."""
-        desc = desc_of(message.desc, self._plain_attr)
+        self.budget.spend(WEIGHT_COST + len(message.data))
+        desc = self._desc(message.desc, self._plain_attr)
         attrs = dict(desc.attrs)
         size = attrs.pop("weight_size", 0)
         place = attrs.pop("data_offset", 0)

@@ -13,6 +13,7 @@ from gecli.wire.byte_source import ByteSource
 from gecli.wire.decode_errors import DECODE_ERRORS, reason
 from gecli.wire.field_scan import FieldScanner, Section, Span
 from gecli.wire.ge_ir_shapes import ATTR, DESC, OP
+from gecli.wire.memory_budget import NUMBER_COST, TEXT_COST
 from gecli.wire.tensor_desc import Message
 from gecli.wire.walker import LARGE_BYTES, LENGTH_DELIMITED, Shape, WireError, strip_large_fields
 from gecli.wire.writer import bytes_field
@@ -20,10 +21,11 @@ from gecli.wire.writer import bytes_field
 ATTRS = 11  # of ModelDef and GraphDef
 OP_ATTRS, OP_DESCS = 10, (33, 34)
 VAL_TYPE = 20  # of ListValue
-WHOLE_BYTES = 1 << 18  # messages up to this size are parsed as they are, larger ones field by field
+WHOLE_BYTES = 1 << 16  # messages up to this size are parsed as they are, larger ones field by field
 MAX_FIELD_BYTES = 4 << 20  # of what protobuf parses; larger are only tensor data, strings and bytes
 MAX_FIELDS = 1 << 19  # of one large operator: a NetOutput has two for each output of the model
 _ENTRY_COST = 64
+_PARSED_FACTOR = 48  # a message of two bytes becomes an object of a hundred
 _RAW_KINDS = {13: "g", 17: "expression"}
 
 
@@ -75,19 +77,23 @@ class MessageReader:
         if end - begin <= WHOLE_BYTES:
             return reader.value(self._stripped(begin, end, ATTR))
         only = next(self.spans(begin, end))
-        if only.end != end or only.kind != LENGTH_DELIMITED:
-            return reader.value(self._stripped(begin, end, ATTR))
-        if only.number == 2:
-            return self._scanner.take(only.body, only.end).decode("utf-8", "surrogateescape")
-        if only.number == 7:
-            return self._scanner.take(only.body, only.end)
-        if only.number in _RAW_KINDS:
-            return RawAttr(_RAW_KINDS[only.number], self._scanner.take(begin, end))
-        if only.number == 1:
-            items = self._texts(only, reader)
-            if items is not None:
-                return items
-        return reader.value(self._stripped(begin, end, ATTR))
+        if only.end == end and only.kind == LENGTH_DELIMITED:
+            if only.number in (2, 7) or only.number in _RAW_KINDS:
+                reader.budget.spend(2 * (end - begin))  # as bytes, and as what is made from them
+            if only.number == 2:
+                return self._scanner.take(only.body, only.end).decode("utf-8", "surrogateescape")
+            if only.number == 7:
+                return self._scanner.take(only.body, only.end)
+            if only.number in _RAW_KINDS:
+                return RawAttr(_RAW_KINDS[only.number], self._scanner.take(begin, end))
+            if only.number == 1:
+                items = self._texts(only, reader)
+                if items is not None:
+                    return items
+        data = self._stripped(begin, end, ATTR)
+        if self.source.path is not None:
+            reader.budget.require(_PARSED_FACTOR * len(data))
+        return reader.value(data)
 
     def operator(self, span: Span, reader: AttrReader) -> tuple[Message, dict[str, Any]]:
         """The OpDef in a field, and those of its attributes that are too large for protobuf."""
@@ -106,19 +112,23 @@ class MessageReader:
             else:
                 pieces.append(self._stripped(part.begin, part.end, OP))
             reader.budget.spend(_ENTRY_COST)
-        return ge_ir.OpDef.FromString(b"".join(pieces)), large
+        data = b"".join(pieces)
+        reader.budget.require(3 * len(data))
+        return ge_ir.OpDef.FromString(data), large
 
     def _texts(self, span: Span, reader: AttrReader) -> tuple[Any, ...] | None:
         """A list of strings or bytes, item by item; None for other lists."""
-        parts: list[Span] = []
         numbers: set[int] = set()
         for part in self.spans(span.body, span.end):
-            reader.budget.spend(2 * _ENTRY_COST)  # also for the items that protobuf makes from other lists
-            if part.number != VAL_TYPE:
-                numbers.add(part.number)
-                parts.append(part)
-        if len(numbers) != 1 or not numbers <= {2, 7} or any(part.kind != LENGTH_DELIMITED for part in parts):
+            if part.number == VAL_TYPE:
+                continue
+            if part.kind != LENGTH_DELIMITED or part.number not in (2, 7):
+                return None
+            numbers.add(part.number)
+            reader.budget.spend(TEXT_COST + part.end - part.body + NUMBER_COST)
+        if len(numbers) != 1:
             return None
+        parts = (part for part in self.spans(span.body, span.end) if part.number != VAL_TYPE)
         items = (self._scanner.take(part.body, part.end) for part in parts)
         if 2 in numbers:
             return tuple([item.decode("utf-8", "surrogateescape") for item in items])

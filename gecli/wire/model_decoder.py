@@ -11,7 +11,6 @@ from gecli.ir.attributes import DATA_TYPES, RawAttr
 from gecli.ir.dtype import DataType
 from gecli.ir.format import Format
 from gecli.ir.op_desc import Port
-from gecli.ir.placement import Placement
 from gecli.ir.tensor_desc import TensorDesc
 from gecli.pb import ge_ir_pb2 as ge_ir
 from gecli.wire.attribute_names import MAX_ROUNDS, AttrNames
@@ -20,10 +19,11 @@ from gecli.wire.byte_source import ByteSource, MemorySource
 from gecli.wire.collector import collector_paused
 from gecli.wire.decode_errors import DECODE_ERRORS, reason
 from gecli.wire.field_scan import Span
-from gecli.wire.memory_budget import MemoryBudget
+from gecli.wire.memory_budget import DICT_COST, DICT_ENTRY_COST, TEXT_COST, MemoryBudget
 from gecli.wire.message_reader import ATTRS, MessageReader, located
 from gecli.wire.model_record import GraphRecord, ModelRecord
 from gecli.wire.om_faults import om_error
+from gecli.wire.packed_placements import PackedPlacements
 from gecli.wire.record_node import RecordNode
 from gecli.wire.tensor_desc import ATTR_GROUPS, Message
 from gecli.wire.walker import LENGTH_DELIMITED, WireError
@@ -31,8 +31,8 @@ from gecli.wire.walker import LENGTH_DELIMITED, WireError
 MAX_MODEL_DEF_BYTES = 1 << 31
 GRAPHS, OPS = 7, 6  # of ModelDef, of GraphDef
 MODEL_MEMBERS, GRAPH_MEMBERS = (1, 2, 3, 12), (1, 4, 5, 12)
-# Bytes of memory, at least.
-_GRAPH_COST, _OP_COST, _INPUT_COST, _OUTPUT_COST, _ATTR_COST, _NUMBER_COST = 1000, 600, 60, 120, 60, 32
+# Bytes of memory, rather too many. Of an operator: the node and its number, its entry among the names, its first port.
+_GRAPH_COST, _OP_COST, _INPUT_COST, _WAITING_COST, _CONTROL_COST, _MEMBER_COST = 1600, 470, 24, 160, 500, 170
 
 
 def decode_model(
@@ -43,23 +43,26 @@ def decode_model(
     weights: WeightArea | None = None,
     root_names: AttrNames | None = None,
     in_container: bool = True,
+    budget: MemoryBudget | None = None,
 ) -> ModelRecord:
     """The model in MODEL_DEF bytes; tensors in the file stay references.
 
     `root_names` is the name dictionary of the root model, for the further models of a file. A model without container
-    has no WEIGHTS_DATA: its constants there are one note, not a fault each. Raises InputError
-    (bad-proto) when the bytes are no ModelDef; what is wrong in the graph is collected in `problems`.
+    has no WEIGHTS_DATA: its constants there are one note, not a fault each. `budget` bounds the memory of the model,
+    by the size of `data` when it is not given. Raises InputError (bad-proto) when the bytes are no ModelDef or too
+    many objects; what is wrong in the graph is collected in `problems`.
     """
     source: ByteSource = MemorySource(data) if isinstance(data, bytes) else data
     path = path or source.path
     with _reported(source, path), collector_paused():
-        return _Decoder(source, path, file_size, weights, root_names, in_container=in_container).model()
+        budget = budget or MemoryBudget(source.size)
+        return _Decoder(source, path, file_size, weights, root_names, budget, in_container=in_container).model()
 
 
 def decode_attr_names(source: ByteSource, *, path: str | None = None) -> AttrNames | None:
     """The dictionary of compressed attribute names in MODEL_DEF; no graph is read. Raises InputError (bad-proto)."""
     with _reported(source, path or source.path):
-        decoder = _Decoder(source, path or source.path, 0, None, None)
+        decoder = _Decoder(source, path or source.path, 0, None, None, MemoryBudget(source.size))
         return AttrNames.of(decoder.members()[1])
 
 
@@ -84,15 +87,15 @@ class _Decoder:
         file_size: int,
         weights: WeightArea | None,
         root_names: AttrNames | None,
+        budget: MemoryBudget,
         *,
         in_container: bool = True,
     ) -> None:
         self.source = source
         self.messages = MessageReader(source)
         self.root_names = root_names
-        self.reader = AttrReader(path, file_size, weights, in_container, MemoryBudget(source.size))
-        self.words: dict[str, str] = {}  # types and names that many operators share
-        self.offsets: dict[tuple[int, ...], tuple[int, ...]] = {}
+        self.reader = AttrReader(path, file_size, weights, in_container, budget)
+        self.words: dict[str, str] = {}  # types that many operators share
 
     def model(self) -> ModelRecord:
         reader = self.reader
@@ -141,19 +144,25 @@ class _Decoder:
             elif span.number == ATTRS and span.kind == LENGTH_DELIMITED:
                 self.plain_attr(span, attrs)
             elif span.number in MODEL_MEMBERS:
-                plain.append(self.messages.small(span))
+                plain.append(self.member(span))
         message = self.messages.parsed(ge_ir.ModelDef, b"".join(plain), 0)
-        attrs = dict(sorted(attrs.items()))
+        attrs = {key: attrs[key] for key in sorted(attrs)}
         if message.attr_groups:
             attrs[ATTR_GROUPS] = RawAttr("attr_groups", message.attr_groups)
         return message, attrs, places
+
+    def member(self, span: Span) -> bytes:
+        """A plain field of a model or graph."""
+        with located(span.begin):
+            self.reader.budget.spend(_MEMBER_COST + 3 * (span.end - span.begin))
+        return self.messages.small(span)
 
     def plain_attr(self, span: Span, attrs: dict[str, Any]) -> None:
         """An attribute of a model or graph, whose names are never compressed."""
         self.reader.offset = self.source.base + span.begin
         with located(span.begin):
             key, value = self.messages.attribute(span, self.reader)
-        self.reader.budget.spend(_ATTR_COST)
+            self.reader.budget.spend(TEXT_COST + len(key) + 3 * DICT_ENTRY_COST)
         attrs[key] = value
 
     def check_names(self, own: AttrNames | None, attrs: dict[str, Any]) -> None:
@@ -170,23 +179,25 @@ class _Decoder:
     def graph(self, begin: int, end: int) -> GraphRecord:
         reader = self.reader
         record = GraphRecord("", [])
+        places = record.placements = PackedPlacements(record.nodes)
         plain: list[bytes] = []
         by_name: dict[str, Port] = {}  # the first output of each node, shared by its readers
         waiting: list[tuple[RecordNode, list[str], int]] = []
         for span in self.messages.spans(begin, end):
             if span.number == OPS and span.kind == LENGTH_DELIMITED:
-                self.operator(span, record, by_name, waiting)
+                self.operator(span, record, places, by_name, waiting)
             elif span.number == ATTRS and span.kind == LENGTH_DELIMITED:
                 self.plain_attr(span, record.attrs)
             elif span.number in GRAPH_MEMBERS:
-                plain.append(self.messages.small(span))
+                plain.append(self.member(span))
                 if span.number == 1:  # the name stands first
                     reader.where = f"graph {self.messages.parsed(ge_ir.GraphDef, plain[-1], span.begin).name!r}"
         for node, texts, reader.offset in waiting:
-            self.link(node, texts, by_name)
+            with located(reader.offset - self.source.base):
+                self.link(node, texts, by_name)
         message = self.messages.parsed(ge_ir.GraphDef, b"".join(plain), begin)
         record.name, record.inputs, record.outputs = message.name, tuple(message.input), tuple(message.output)
-        record.attrs = dict(sorted(record.attrs.items()))
+        record.attrs = {key: record.attrs[key] for key in sorted(record.attrs)}
         if message.attr_groups:
             record.attrs[ATTR_GROUPS] = RawAttr("attr_groups", message.attr_groups)
         reader.where = ""
@@ -196,6 +207,7 @@ class _Decoder:
         self,
         span: Span,
         record: GraphRecord,
+        places: PackedPlacements,
         by_name: dict[str, Port],
         waiting: list[tuple[RecordNode, list[str], int]],
     ) -> None:
@@ -206,13 +218,23 @@ class _Decoder:
             op, large = self.messages.operator(span, reader)
             reader.budget.spend(_cost(op))
             node = self.node(record, op, large)
+            record.nodes.append(node)
+            places.append(op)
+            self.enter(node, op.input, by_name, waiting)
         except DECODE_ERRORS as error:
             raise WireError(f"operator {len(record.nodes)} of {reader.where}: {reason(error)}", span.begin) from error
-        record.nodes.append(node)
-        record.placements[node] = self.placement(op)
+
+    def enter(
+        self,
+        node: RecordNode,
+        texts: Any,
+        by_name: dict[str, Port],
+        waiting: list[tuple[RecordNode, list[str], int]],
+    ) -> None:
+        """Make a node known by its name, and link it when its producers are."""
+        reader = self.reader
         if by_name.setdefault(node.name, Port(node, 0)).node is not node:
             self.warn(node, f"two nodes of {reader.where} are named {node.name!r}; the first is used")
-        texts = op.input
         if not waiting:
             for text in texts:
                 if text and text.rpartition(":")[0] not in by_name:
@@ -220,6 +242,7 @@ class _Decoder:
             else:
                 self.link(node, texts, by_name)
                 return
+        reader.budget.spend(_WAITING_COST + sum(map(len, texts)) + TEXT_COST * len(texts))
         waiting.append((node, list(texts), reader.offset))
 
     def node(self, record: GraphRecord, op: Message, large: dict[str, Any]) -> RecordNode:
@@ -227,13 +250,15 @@ class _Decoder:
         attrs = reader.node_attrs(op.attr)
         if large:
             attrs.update([reader.restored(key, value) for key, value in large.items()])
-            attrs = dict(sorted(attrs.items()))
+            attrs = {key: attrs[key] for key in sorted(attrs)}
         if op.attr_groups:
             attrs[ATTR_GROUPS] = RawAttr("attr_groups", op.attr_groups)
         inputs = _port_names(attrs, "input")
         outputs = _port_names(attrs, "output")
         if inputs or outputs:
             attrs = dict(attrs)  # without the room that the deleted ones had
+        if attrs:
+            reader.budget.spend(DICT_COST + DICT_ENTRY_COST * len(attrs))
         input_descs: tuple[TensorDesc | None, ...] = reader.descs(op.input_desc)
         output_descs = reader.descs(op.output_desc)
         texts = op.input
@@ -244,6 +269,8 @@ class _Decoder:
             if slots > len(input_descs):
                 input_descs += (None,) * (slots - len(input_descs))
         type_name = op.type
+        if len(self.words) >= MEMO_ENTRIES:
+            self.words.clear()
         return RecordNode(
             record,
             op.name,
@@ -254,21 +281,6 @@ class _Decoder:
             inputs,
             outputs,
             tuple(op.subgraph_name),
-        )
-
-    def placement(self, op: Message) -> Placement:
-        """Neighbours often lie at the same few places: their offsets are shared."""
-        offsets = self.offsets
-        if len(offsets) >= MEMO_ENTRIES:
-            offsets.clear()
-        inputs, outputs = tuple(op.input_i), tuple(op.output_i)
-        return Placement(
-            op.id,
-            op.stream_id,
-            offsets.setdefault(inputs, inputs),
-            offsets.setdefault(outputs, outputs),
-            tuple(op.workspace),
-            tuple(op.workspace_bytes),
         )
 
     def link(self, node: RecordNode, texts: Any, by_name: dict[str, Port]) -> None:
@@ -304,6 +316,7 @@ class _Decoder:
         if before is None:
             self.fail(node, f"{node.name!r} is ordered behind {name!r} (output -1), which does not exist")
             return
+        self.reader.budget.spend(_CONTROL_COST)
         node.order_behind(before.node)
 
     def output_index(self, node: RecordNode, text: str, number: str) -> int:
@@ -357,9 +370,13 @@ def _rounds(own: AttrNames | None, root: AttrNames | None) -> tuple[AttrNames, .
 
 
 def _cost(op: Message) -> int:
-    """What an operator will take in memory."""
-    cost = _OP_COST + _INPUT_COST * len(op.input) + _OUTPUT_COST * len(op.output_desc) + _ATTR_COST * len(op.attr)
-    return cost + _NUMBER_COST * (len(op.input_i) + len(op.output_i) + 2 * len(op.workspace))
+    """What an operator will take in memory, without the values of its attributes and what many share."""
+    cost = _OP_COST + 2 * len(op.name) + _INPUT_COST * (len(op.input) + len(op.input_desc))
+    if op.attr_groups:
+        cost += 2 * TEXT_COST + len(op.attr_groups)
+    if op.subgraph_name:
+        cost += sum(map(len, op.subgraph_name)) + TEXT_COST * (1 + len(op.subgraph_name))
+    return cost + 12 * (len(op.input_i) + len(op.output_i) + len(op.workspace) + len(op.workspace_bytes))
 
 
 def _port_names(attrs: dict[str, Any], side: str) -> tuple[str, ...] | None:

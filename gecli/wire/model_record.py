@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +27,7 @@ class GraphRecord:
     name: str
     nodes: list[OpDesc]
     attrs: dict[str, Any] = field(default_factory=dict)
-    placements: dict[OpDesc, Placement] = field(default_factory=dict)
+    placements: Mapping[OpDesc, Placement] = field(default_factory=dict)
     inputs: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
     _readers: Readers | None = field(default=None, compare=False, repr=False)
@@ -39,7 +40,7 @@ class GraphRecord:
         return self._readers
 
     @staticmethod
-    def of(graph: Graph, placements: dict[OpDesc, Placement], name: str | None = None) -> GraphRecord:
+    def of(graph: Graph, placements: Mapping[OpDesc, Placement], name: str | None = None) -> GraphRecord:
         """The record of a graph: nodes by placement id (graph order if there is none), inputs as CANN 8 names them."""
         nodes = graph.nodes()
         if placements:

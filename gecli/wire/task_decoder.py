@@ -20,7 +20,7 @@ from gecli.wire.walker import LENGTH_DELIMITED, WireError
 TASKS = 10  # of ModelTaskDef
 MEMBERS = (1, 9, 11, 12, 13, 14, 16, 17, 18)
 MAX_FIELD_BYTES = 4 << 20  # the arguments of a kernel have some hundred bytes
-_TASK_COST, _ARGUMENT_COST = 250, 32  # bytes of memory, roughly
+_TASK_COST, _ARGUMENT_COST = 300, 40  # bytes of memory, roughly
 
 Message = Any
 
@@ -30,7 +30,7 @@ def decode_tasks(data: bytes | ByteSource, *, path: str | None = None, offset: i
     source: ByteSource = MemorySource(data, None, offset) if isinstance(data, bytes) else data
     plain: list[bytes] = []
     with _reported(source, path), collector_paused():
-        tasks = tuple(_tasks(source, plain))
+        tasks = tuple(_tasks(source, plain, MemoryBudget(source.size)))
         return _task_list(plain, tasks)
 
 
@@ -76,10 +76,13 @@ def check_tasks(source: ByteSource, *, path: str | None = None, offset: int = 0)
         raise om_error("bad-proto", path, message, offset + at, where="TASK_INFO") from error
 
 
-def _tasks(source: ByteSource, plain: list[bytes]) -> Iterator[Task]:
-    """The tasks; the fields of the list itself are added to `plain`. Raises WireError."""
+def _tasks(source: ByteSource, plain: list[bytes], kept: MemoryBudget | None = None) -> Iterator[Task]:
+    """The tasks; the fields of the list itself are added to `plain`. `kept` bounds what keeping the tasks takes.
+
+    Raises WireError.
+    """
     scanner = FieldScanner(source)
-    budget = MemoryBudget(source.size)
+    budget = MemoryBudget(source.size)  # of what is collected in `plain`
     count = 0
     for span in scanner.spans(0, source.size):
         is_task = span.number == TASKS and span.kind == LENGTH_DELIMITED
@@ -91,7 +94,8 @@ def _tasks(source: ByteSource, plain: list[bytes]) -> Iterator[Task]:
         try:
             if is_task:
                 task = _task(task_pb2.TaskDef.FromString(scanner.take(span.body, span.end)))
-                budget.spend(_TASK_COST + _ARGUMENT_COST * len(task.args))
+                if kept is not None:
+                    kept.spend(_TASK_COST + _ARGUMENT_COST * len(task.args))
                 yield task
                 count += 1
             else:
