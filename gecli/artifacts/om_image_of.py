@@ -12,16 +12,18 @@ from gecli.ir.op_desc import OpDesc
 from gecli.ir.tensor_desc import TensorDesc
 from gecli.ir.weight import FileSlice, Weight
 from gecli.planning.weight_layout import WeightLayout
+from gecli.wire.model_record import ModelRecord
 from gecli.wire.task import TaskList
 
 
-def image_of(om: OmFile) -> OmImage:
+def image_of(om: OmFile, model: ModelRecord | None = None) -> OmImage:
     """What `om` holds as a file of gecli's own layout; the weights stay in `om` until the image is written.
 
-    WEIGHTS_DATA is taken over as it stands. Raises InputError where `om` is damaged or no ordinary OM.
+    WEIGHTS_DATA is taken over as it stands. `model` replaces the graphs: those of `om`, with other attributes. Raises
+    InputError where `om` is damaged or no ordinary OM.
     """
     om.require_runnable()
-    model = om.model()
+    model = om.model() if model is None else model
     model.require_sound()
     tasks = om.tasks()
     area = om.root.partition(PartitionType.WEIGHTS_DATA)

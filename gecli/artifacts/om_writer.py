@@ -148,15 +148,19 @@ def write_om(path: str | os.PathLike[str], image: OmImage) -> int:
             else:
                 image.write_unseekable(stream)
     except (OSError, EOFError) as error:
-        name = getattr(error, "filename", None)
-        raise InputError(
-            "E13001",
-            "the weights cannot be read",
-            why=str(error),
-            file=name,
-            do="keep the source model in place until the compile has ended",
-        ) from error
+        raise unreadable_source(error) from error
     return image.size_bytes
+
+
+def unreadable_source(error: OSError | EOFError) -> InputError:
+    """The diagnostic for weights whose file went away or became shorter while they were written."""
+    return InputError(
+        "E13001",
+        "the weights cannot be read",
+        why=str(error),
+        file=getattr(error, "filename", None),
+        do="keep the source model in place until the compile has ended",
+    )
 
 
 def _aligned_attrs(attrs: Mapping[str, Any], before: int) -> bytes:

@@ -118,13 +118,15 @@ def _graphs(graph: Graph, path: str) -> Iterator[tuple[str, Graph]]:
 
 
 def _weight_rows(placed: list[PlacedWeight]) -> Iterator[tuple[str, str, str, str]]:
-    weights = [weight for _, weight in placed]
-    if sum(weight.nbytes for weight in weights) < PARALLEL_BYTES:
-        digests = [weight.sha256() for weight in weights]
-    else:
-        digests = _hashed_by_two(weights)
-    for (where, weight), digest in zip(placed, digests):
+    for (where, weight), digest in zip(placed, weight_digests([weight for _, weight in placed])):
         yield where, weight.dtype.serial, str(list(weight.shape)), digest
+
+
+def weight_digests(weights: Sequence[Weight]) -> list[str]:
+    """The digest of each weight's bytes, 64 hex digits. Reads every weight once."""
+    if sum(weight.nbytes for weight in weights) < PARALLEL_BYTES:
+        return [weight.sha256() for weight in weights]
+    return _hashed_by_two(weights)
 
 
 def _hashed_by_two(weights: Sequence[Weight]) -> list[str]:

@@ -73,7 +73,7 @@ def weights_of_om(path: str) -> list[WeightRange]:
     Raises BadWeightRow, InputError and OSError.
     """
     from gecli.artifacts.om_file import read_om
-    from gecli.planning.weight_names import SHA256_ATTR
+    from gecli.ir.attributes import SHA256_ATTR
 
     found = []
     for graph in read_om(path).model().graphs:

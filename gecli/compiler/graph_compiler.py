@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gecli.errors import Diagnostic
 from gecli.ir.graph import Graph
@@ -21,6 +21,9 @@ from gecli.variables.rebuild_control import RebuildControl
 from gecli.variables.var_manager import VarManager
 from gecli.variables.var_match import VarMatch, record_of
 
+if TYPE_CHECKING:
+    from gecli.planning.external_weights import ExternalWeight
+
 
 @dataclass(slots=True)
 class CompiledGraph:
@@ -33,6 +36,7 @@ class CompiledGraph:
     records: list[dict[str, Any]]
     warnings: list[Diagnostic] = field(default_factory=list)
     variables: tuple[OpDesc, ...] = ()
+    external: tuple[ExternalWeight, ...] = ()
 
 
 class StoppedEarly(Exception):
@@ -55,8 +59,11 @@ def compile_graph(
     instruments: Sequence[Instrument] = (),
     stop_after: str | None = None,
     on_stage: Callable[[str], None] | None = None,
+    externalise: Callable[[Graph], tuple[ExternalWeight, ...]] | None = None,
 ) -> CompiledGraph:
     """Compile `graph`, which is changed; on an error manager and rebuild control are as before.
+
+    `externalise` moves constants out of the optimised graph.
 
     Raises CompileError, InputError, and StoppedEarly.
     """
@@ -69,6 +76,7 @@ def compile_graph(
             raise StoppedEarly(graph)
         if on_stage:
             on_stage("Build")
+        external = () if externalise is None else externalise(graph)
         assigned = assign_variable_memory(graph, manager, graph_id)
         ports = variable_ports(graph, manager, assigned)
         record_assigned(manager, assigned, ports)
@@ -80,7 +88,7 @@ def compile_graph(
     ctx.warnings += _beyond_limit(graph.name, plan, manager.limits)
     record = VarMatch(before, record_of(manager, graph_id))
     variables = tuple(node for node in assigned if node.is_variable)
-    return CompiledGraph(graph, plan, record, timeline.records, ctx.records, ctx.warnings, variables)
+    return CompiledGraph(graph, plan, record, timeline.records, ctx.records, ctx.warnings, variables, external)
 
 
 def _beyond_limit(name: str, plan: ModelPlan, limits: MemoryLimits) -> list[Diagnostic]:

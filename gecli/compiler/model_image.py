@@ -16,6 +16,7 @@ from gecli.ir.attributes import (
     ORIGINAL_OP_NAMES,
     OUTPUT_IS_VAR,
     PARENT_NODE_INDEX,
+    SHA256_ATTR,
     VALUE,
 )
 from gecli.ir.graph import Graph
@@ -40,6 +41,7 @@ FRAMEWORK_NAMES = {"onnx": "Onnx", "json": "MindSpore", "tf": "TensorFlow"}
 # Attributes written beside those that the operator class declares (design: deterministic, lean files).
 WRITTEN_ATTRS = frozenset(
     (VALUE, DATA_INDEX, PARENT_NODE_INDEX, ORIGINAL_OP_NAMES, INPUT_IS_VAR, OUTPUT_IS_VAR, COPY_FROM_VAR, COPIED_VALUE)
+    + (SHA256_ATTR,)
 )
 # Nodes without a task: their data are there before the first task runs, or they only collect.
 NO_TASK_TYPES = frozenset(

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import field, replace
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from gecli.compiler.graph_compiler import CompiledGraph, compile_graph
 from gecli.errors import CompileError, Diagnostic, GecliError, InvalidOption
@@ -17,6 +18,9 @@ from gecli.records import dataclass
 from gecli.variables.limits import MemoryLimits
 from gecli.variables.rebuild_control import RESOURCE_TYPES, RebuildControl
 from gecli.variables.var_manager import VarManager
+
+if TYPE_CHECKING:
+    from gecli.planning.external_weights import ExternalWeight
 
 SHAPE_FAULT = "G2001"
 
@@ -31,6 +35,7 @@ class Member:
     compile_count: int = 0
     overrides: tuple[Diagnostic, ...] = ()  # fixed dimensions of inputs that options replaced
     events: list[dict[str, Any]] = field(default_factory=list)  # who made whom stale, as records of a pass
+    stem: str = ""  # names its file of external weights
 
 
 @dataclass(slots=True)
@@ -48,6 +53,7 @@ class Session:
     allow_rebuild: bool = True
     instruments: Sequence[Instrument] = ()
     stop_after: str | None = None
+    external_weight: int = 0  # ge.externalWeight
     manager: VarManager = None  # type: ignore[assignment]  # made in __post_init__ from the fields above
     rebuild: RebuildControl = field(default_factory=RebuildControl)
     members: list[Member] = field(default_factory=list)
@@ -57,9 +63,9 @@ class Session:
         if self.manager is None:
             self.manager = VarManager(0, self.limits, padding_bytes=self.platform.padding_bytes)
 
-    def add(self, graph: Graph, overrides: tuple[Diagnostic, ...] = ()) -> Member:
+    def add(self, graph: Graph, overrides: tuple[Diagnostic, ...] = (), *, stem: str = "") -> Member:
         """Add a loaded graph; ids count in the order of adding. A compile that fails is blamed on `overrides`."""
-        member = Member(graph, self.first_graph_id + len(self.members), overrides=overrides)
+        member = Member(graph, self.first_graph_id + len(self.members), overrides=overrides, stem=stem)
         self.rebuild.add_graph(member.graph_id, graph)
         self.members.append(member)
         return member
@@ -123,7 +129,7 @@ class Session:
             raise _blamed(member.overrides, error) from error
 
     def _compile(self, member: Member, on_stage: Callable[[str, str], None] | None) -> CompiledGraph:
-        name = member.graph.name
+        name, mode = member.graph.name, self.external_weight
         single = len(self.members) == 1
         member.compiled = compile_graph(
             member.graph if single else member.graph.copy(),
@@ -136,10 +142,18 @@ class Session:
             instruments=self.instruments,
             stop_after=self.stop_after,
             on_stage=(lambda stage: on_stage(name, stage)) if on_stage else None,
+            externalise=partial(_externalise, mode=mode, stem=member.stem) if mode else None,
         )
         member.compile_count += 1
         self.rebuild.build_end(member.graph_id)
         return member.compiled
+
+
+def _externalise(graph: Graph, mode: int, stem: str) -> tuple[ExternalWeight, ...]:
+    from gecli.cache.fingerprint import weight_digests
+    from gecli.planning.external_weights import externalise
+
+    return externalise(graph, mode, stem, weight_digests)
 
 
 def _variables_of(member: Member) -> list[str]:

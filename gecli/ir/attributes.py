@@ -47,6 +47,7 @@ INSERTED_BY_GE = "_inserted_by_ge"
 INNER_OFFSET = "_inner_offset"
 REF_PORT_INDEX = "ref_port_index"
 KEEP_DTYPE = "_keep_dtype"
+SHA256_ATTR = "_gecli_sha256"  # on a FileConstant: the digest of its bytes, 64 hex digits
 
 VARIABLE_TYPES = frozenset(("Variable", "VariableV2"))
 CONST_TYPES = frozenset(("Const", "Constant"))

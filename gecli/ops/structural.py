@@ -65,6 +65,9 @@ class FileConstant:
     location: str = ""
     offset: int = 0
     length: int = 0
+    dtype: DataType = DataType.UNDEFINED
+    shape: tuple[int, ...] = ()
+    original_shape: tuple[int, ...] = ()
     inputs = ()
     foldable = False
     stateless = False

@@ -10,7 +10,6 @@ SPLIT_PREFIX = "weight_"
 COMBINED_SUFFIX = "_weight_combined"
 BLOCK_BYTES = 512  # weights in a combined file begin at multiples of it, and the file ends at one
 META_NAME = "meta.json"
-SHA256_ATTR = "_gecli_sha256"  # on a FileConstant: the proper digest of its bytes
 _SPELLED = re.compile(r"[0-9a-f]{32,64}", re.ASCII)
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import field
 from time import perf_counter_ns
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +21,9 @@ from gecli.runtime.interface import Tensor
 from gecli.runtime.operands import Operand
 from gecli.runtime.program import Program, Watch
 from gecli.runtime.variable_store import Form, VariableStore
+
+if TYPE_CHECKING:
+    from gecli.runtime.file_constants import FileUse
 
 Array = NDArray[Any]
 
@@ -68,6 +72,7 @@ class LoadedModel:
     load_ns: int = 0
     memory_bytes: int = 0
     weight_bytes: int = 0
+    weight_files: list[FileUse] = field(default_factory=list)
 
     @property
     def written(self) -> list[str]:

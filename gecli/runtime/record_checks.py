@@ -22,6 +22,7 @@ VARIABLE_SIZE = "variable_size"
 SHARED_BASE = "task_gen_host_svm_base_addr"
 SHARED_SIZE = "host_svm_size"
 MAX_BYTES = 1 << 48  # no address space is larger; numpy refuses sizes near 2 ** 63 with errors of its own
+_SOURCES = DATA_TYPES | {"FileConstant"}
 _DO = "compile the model again; the file does not agree with itself"
 
 
@@ -67,7 +68,7 @@ def _shared_base(attrs: Mapping[str, Any]) -> Iterator[Fault]:
 
 def _node_faults(node: OpDesc, is_static: bool) -> Iterator[tuple[str, str]]:
     what = f"{node.type} node {node.name!r}"
-    source = node.type in DATA_TYPES or node.is_variable or (node.type in CONST_TYPES and VALUE in node.attrs)
+    source = node.type in _SOURCES or node.is_variable or (node.type in CONST_TYPES and VALUE in node.attrs)
     if source and not node.output_descs:
         yield f"{what} has no output", "it should have one"
     if node.type in DATA_TYPES and not isinstance(node.attrs.get(DATA_INDEX, 0), int):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +39,8 @@ from gecli.wire.model_record import GraphRecord
 from gecli.wire.om_faults import in_order
 
 if TYPE_CHECKING:
+    from gecli.runtime.file_constants import FileUse, WeightFiles
+    from gecli.runtime.weight_search import WeightSettings
     from gecli.variables.var_match import VarDescCache
 
 Array = NDArray[Any]
@@ -55,19 +58,23 @@ class Session:
         copy_weights: bool = False,
         poison: bool = False,
         max_loop: int = MAX_LOOP,
+        weights: WeightSettings | None = None,
     ) -> None:
         self.store = VariableStore(seed, POISON if poison else 0)
         self.models: list[LoadedModel] = []
         self.warnings: list[Diagnostic] = []
         self._init = init
         self._copy_weights = copy_weights
+        self._weight_settings = weights
+        self._weight_files: WeightFiles | None = None  # made for the first model with external weights
         self._fill = POISON if poison else 0
         self._max_loop = max_loop
 
     def load(self, path: str | os.PathLike[str], *, rdcpkt: str | os.PathLike[str] | None = None) -> LoadedModel:
         """Load an OM. `rdcpkt` is its variable packet, by default the file with its stem beside it.
 
-        Raises InputError for a file that is no runnable OM, holds unsupported operators or contradicts its packet.
+        Raises InputError for a file that is no runnable OM, holds unsupported operators or contradicts its packet, and
+        RuntimeFault for external weights that are missing or changed.
         """
         start = perf_counter_ns()
         name = os.fspath(path)
@@ -88,11 +95,22 @@ class Session:
         packet = self._packet(name, rdcpkt, record.graphs)
         loader = _Loader(om, record.root, {graph.name: graph for graph in record.graphs}, packet, self.store, name)
         loader.weights = _mapped_weights(om, om.root, copy=self._copy_weights)
+        loader.weight_files = self._files_of_weights
         loader.fill, loader.max_loop = self._fill, self._max_loop
         model = loader.load(record.attrs, self._init)
+        if self._weight_files is not None:
+            self.warnings += self._weight_files.take_warnings()
         model.load_ns = perf_counter_ns() - start
         self.models.append(model)
         return model
+
+    def _files_of_weights(self) -> WeightFiles:
+        if self._weight_files is None:
+            from gecli.runtime.file_constants import WeightFiles
+            from gecli.runtime.weight_search import WeightSettings
+
+            self._weight_files = WeightFiles(self._weight_settings or WeightSettings(), copy=self._copy_weights)
+        return self._weight_files
 
     def _packet(
         self, name: str, rdcpkt: str | os.PathLike[str] | None, graphs: list[GraphRecord]
@@ -142,10 +160,12 @@ class _Loader:
         self.path = path
         self.every_node = [node for each in graphs.values() for node in each.nodes]
         self.weights = _Weights(om.path, 0, 0)
+        self.weight_files: Callable[[], WeightFiles] | None = None
         self.fill = 0
         self.max_loop = MAX_LOOP
         self.variables: dict[str, BoundVariable] = {}
         self.operands: dict[Port, Operand] = {}
+        self.external: dict[OpDesc, Array] = {}
 
     def load(self, attrs: dict[str, Any], init: str) -> LoadedModel:
         require_supported(self.every_node, self.path)
@@ -162,6 +182,7 @@ class _Loader:
 
     def _load(self, attrs: dict[str, Any], init: str) -> LoadedModel:
         self._register_variables()
+        external = self._load_weight_files()
         model = LoadedModel(
             name=os.path.splitext(os.path.basename(self.path))[0],
             path=self.path,
@@ -172,7 +193,8 @@ class _Loader:
             variables=list(self.variables.values()),
             init=init,
             memory_bytes=int(attrs.get(MEMORY_SIZE, 0)),
-            weight_bytes=self.weights.size_bytes,
+            weight_bytes=self.weights.size_bytes + sum(use.size_bytes for use in external),
+            weight_files=external,
         )
         if self._is_dynamic():
             constants = {port: to_logical(op.array, op.desc) for port, op in self._constants(self.every_node).items()}
@@ -201,7 +223,16 @@ class _Loader:
                 weight: Weight = node.attrs[VALUE]
                 array = self._constant_array(weight, node)
                 found[Port(node, 0)] = Operand(node.output_descs[0], array, False, is_constant=True)
+            elif node in self.external:
+                found[Port(node, 0)] = Operand(node.output_descs[0], self.external[node], False, is_constant=True)
         return found
+
+    def _load_weight_files(self) -> list[FileUse]:
+        nodes = [node for node in self.every_node if node.type == "FileConstant"]
+        if not nodes or self.weight_files is None:
+            return []
+        self.external, uses = self.weight_files().load(nodes, self.path)
+        return uses
 
     def _constant_array(self, weight: Weight, node: OpDesc) -> Array:
         source = weight.source

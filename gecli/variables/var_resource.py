@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from gecli.errors import InputError
+from gecli.ir.attributes import SHA256_ATTR
 from gecli.ir.op_desc import OpDesc
 from gecli.ir.tensor_desc import TensorDesc
 from gecli.records import dataclass
@@ -467,9 +468,12 @@ class VarResource:
 
 
 def file_place(node: OpDesc) -> str:
-    """`path:offset` of a FileConstant; empty for other nodes and without a path."""
+    """`path:offset` of a FileConstant; empty for other nodes and without a path.
+
+    A graph that is compiled again may have other bytes at the same place, so the digest counts where there is one.
+    """
     location = node.attrs.get("location") if node.type == FILE_CONSTANT else None
-    return f"{location}:{node.attrs.get('offset', 0)}" if location else ""
+    return f"{location}:{node.attrs.get('offset', 0)}{node.attrs.get(SHA256_ATTR, '')}" if location else ""
 
 
 def _two_addresses(name: str, known: int, given: int) -> InputError:

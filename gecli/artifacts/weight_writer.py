@@ -1,0 +1,212 @@
+"""Writing external weights: a file each, or one for a model, new or behind what a directory holds (cache.md 8.4, 8.5).
+
+Files of single weights are published one by one: their names are digests, so one without its OM harms nobody, and
+the next compile uses it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple
+
+from gecli.artifacts.om_writer import unreadable_source
+from gecli.artifacts.publish import output_error, publishing
+from gecli.artifacts.weight_file import UnsafeWeight, base_name, open_weight, sha256_of_range
+from gecli.artifacts.weight_meta import WeightMeta, locked_meta
+from gecli.errors import InputError
+from gecli.planning.weight_names import aligned, combined_name, spelled
+
+if TYPE_CHECKING:
+    from gecli.planning.external_weights import ExternalWeight
+
+_ZEROS = bytes(512)
+
+
+class WeightFile(NamedTuple):
+    """A weight file beside an output."""
+
+    path: str
+    size_bytes: int
+    sha256: str
+
+
+def write_split(folder: str, weights: Sequence[ExternalWeight]) -> list[WeightFile]:
+    """A file for each distinct weight; one that is there with the same content is kept.
+
+    Raises OutputError, and InputError (E13001) when the source of a weight is gone or changed.
+    """
+    found = []
+    for each in _distinct(weights):
+        path = os.path.join(folder, each.file)
+        if not _is_in_place(folder, each):
+            _publish_one(path, each)
+        found.append(WeightFile(path, each.length_bytes, each.sha256))
+    return found
+
+
+def write_combined(folder: str, weights: Sequence[ExternalWeight]) -> WeightFile:
+    """One new file with every weight at its offset, zeros between and behind them. Raises as `write_split`."""
+    path = os.path.join(folder, weights[0].file)
+    digest = hashlib.sha256()
+    position = 0
+    with _sources_readable(), publishing(path) as stream:
+        for each in _distinct(weights):
+            assert each.offset_bytes == position, "distinct weights lie one behind the other"
+            position = aligned(position + _write_checked(stream, each, digest))
+            padding = bytes(position - each.offset_bytes - each.length_bytes)
+            stream.write(padding)
+            digest.update(padding)
+    return WeightFile(path, position, digest.hexdigest())
+
+
+def record_split(folder: str, weights: Iterable[ExternalWeight], *, timeout_s: float) -> None:
+    """Note files of single weights in `meta.json`. Raises OSError, MetaLocked."""
+    with locked_meta(folder, timeout_s=timeout_s) as (meta, save):
+        for each in weights:
+            meta.record(spelled(each.sha256), os.path.join(folder, each.file))
+        save()
+
+
+def append_combined(
+    folder: str, stem: str, weights: Sequence[ExternalWeight], *, timeout_s: float = 60.0
+) -> list[WeightFile]:
+    """Put weights behind what the model's combined file in `folder` holds, unless the directory has them already.
+
+    Lets the nodes name the places. A range counts as held when its bytes hash right, whatever `meta.json` says, and is
+    recorded after it is on the disk; so a crash leaves bytes that nobody names. Raises OutputError, InputError,
+    MetaLocked.
+    """
+    name = combined_name(stem)
+    path = os.path.join(folder, name)
+    try:
+        with locked_meta(folder, timeout_s=timeout_s) as (meta, save):
+            missing = [each for each in _distinct(weights) if not _find(folder, meta, each)]
+            if missing:
+                _append(path, missing)
+                for each in missing:
+                    meta.record(spelled(each.sha256), path, each.offset_bytes)
+            _let_equals_follow(weights)
+            save()
+    except EOFError as error:
+        raise unreadable_source(error) from error
+    except OSError as error:
+        named = path if error.filename is None else os.fsdecode(error.filename)
+        if folder not in (named, os.path.dirname(named)):
+            raise unreadable_source(error) from error
+        raise output_error(named, error) from error
+    return [_whole(os.path.join(folder, each)) for each in sorted({weight.file for weight in weights})]
+
+
+def _distinct(weights: Sequence[ExternalWeight]) -> list[ExternalWeight]:
+    found: dict[str, ExternalWeight] = {}
+    for each in weights:
+        found.setdefault(each.sha256, each)
+    return list(found.values())
+
+
+def _is_in_place(folder: str, each: ExternalWeight) -> bool:
+    """Whether a regular file of this name has the content. Its time becomes now: gc spares what is new."""
+    path = os.path.join(folder, each.file)
+    if os.path.islink(path):
+        with suppress(OSError):
+            os.unlink(path)  # not written through: it may lead out of the directory
+        return False
+    if not _holds(folder, each.file, 0, each, whole=True):
+        return False
+    with suppress(OSError):
+        os.utime(path)
+    return True
+
+
+def _holds(folder: str, name: str, offset: int, each: ExternalWeight, *, whole: bool = False) -> bool:
+    try:
+        handle = open_weight(folder, name)
+    except (OSError, UnsafeWeight):
+        return False
+    try:
+        size = os.fstat(handle).st_size
+        if size < offset + each.length_bytes or (whole and size != each.length_bytes):
+            return False
+        return sha256_of_range(handle, offset, each.length_bytes) == each.sha256
+    except (OSError, EOFError):
+        return False
+    finally:
+        os.close(handle)
+
+
+def _publish_one(path: str, each: ExternalWeight) -> None:
+    with _sources_readable(), publishing(path) as stream:
+        _write_checked(stream, each)
+
+
+def _write_checked(stream: BinaryIO, each: ExternalWeight, more: hashlib._Hash | None = None) -> int:
+    """Write a weight; its digest was taken before, so a source that changed since is seen."""
+    digest = hashlib.sha256()
+    for chunk in each.weight.chunks():
+        digest.update(chunk)
+        if more is not None:
+            more.update(chunk)
+        stream.write(chunk)
+    if digest.hexdigest() != each.sha256:
+        raise InputError(
+            "E13001",
+            f"the weight of node {each.node.name!r} changed while the model was compiled",
+            why=f"its sha256 was {each.sha256[:12]}..., it is {digest.hexdigest()[:12]}... now",
+            do="keep the source model as it is until the compile has ended",
+            node=each.node.name,
+        )
+    return each.length_bytes
+
+
+def _find(folder: str, meta: WeightMeta, each: ExternalWeight) -> bool:
+    """Let a node name the place that `meta.json` records, if the bytes are really there."""
+    spelling = spelled(each.sha256)
+    recorded, offset = meta.files.get(spelling), meta.offsets.get(spelling)
+    if recorded is None or offset is None:
+        return False
+    try:
+        name = base_name(recorded)
+    except UnsafeWeight:
+        return False
+    if not _holds(folder, name, offset, each):
+        return False
+    each.move_to(name, offset)
+    return True
+
+
+def _append(path: str, missing: list[ExternalWeight]) -> None:
+    flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
+    with os.fdopen(os.open(path, flags, 0o666), "r+b") as stream:
+        end = stream.seek(0, os.SEEK_END)
+        stream.write(bytes(aligned(end) - end))
+        end = aligned(end)
+        for each in missing:
+            _write_checked(stream, each)
+            each.move_to(os.path.basename(path), end)
+            following = aligned(end + each.length_bytes)
+            stream.write(_ZEROS[: following - end - each.length_bytes])
+            end = following
+        stream.flush()
+        os.fsync(stream.fileno())
+
+
+def _let_equals_follow(weights: Sequence[ExternalWeight]) -> None:
+    places = {each.sha256: (each.file, each.offset_bytes) for each in _distinct(weights)}
+    for each in weights:
+        each.move_to(*places[each.sha256])
+
+
+def _whole(path: str) -> WeightFile:
+    with open(path, "rb") as stream:
+        return WeightFile(path, os.fstat(stream.fileno()).st_size, hashlib.file_digest(stream, "sha256").hexdigest())
+
+
+@contextmanager
+def _sources_readable() -> Iterator[None]:
+    try:
+        yield
+    except (OSError, EOFError) as error:
+        raise unreadable_source(error) from error
