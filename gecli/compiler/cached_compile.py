@@ -113,7 +113,7 @@ class CachedCompiler:
 
     def prepare(self, work: Work) -> None:
         """Find the entry of a model, or compile the model and store it. Nothing is delivered yet."""
-        wanted = self._wanted(work)
+        wanted = self.wanted(work)
         if self.cache.mode in ("rw", "ro"):
             # Entries are immutable and indexes are replaced at once, so a hit needs no lock and does not queue
             # behind a compile of the same key. Anything but a hit is decided under the lock.
@@ -355,7 +355,8 @@ class CachedCompiler:
         if self.cache.may_write:
             record(self.cache.path, what)
 
-    def _wanted(self, work: Work) -> Wanted:
+    def wanted(self, work: Work) -> Wanted:
+        """What an entry must be to hold this model's outputs."""
         return Wanted(
             _fingerprint_of(work),
             work.digest.source,
