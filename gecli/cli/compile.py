@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from gecli.cli.invocation import Invocation
-from gecli.cli.thread_limit import limit_threads
+from gecli.cli.thread_limit import keep_blas_to_one_thread
 from gecli.ir.networkx_core import load_networkx_core
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def compile_models(invocation: Invocation) -> int:
     """Compile every model of the command line."""
     options = invocation.resolve(operand="MODEL")
-    limit_threads(options.integer("threads"))
+    keep_blas_to_one_thread()  # constants are computed alike whatever the machine
     load_networkx_core()
     console = invocation.console
     if options.flag("keep-cmdline"):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from gecli.cli.invocation import Invocation
-from gecli.cli.thread_limit import limit_threads
+from gecli.cli.thread_limit import use_threads
 
 MAX_DURATION_S = 31 * 86400
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def run_models(invocation: Invocation) -> int:
     """Run every OM of the command line on the simulated device."""
     options = invocation.resolve(operand="OM")
-    limit_threads(options.integer("threads"))
+    use_threads(options.integer("threads"))
     return _run(options, invocation.models(options), invocation.console)
 
 

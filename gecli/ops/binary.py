@@ -12,6 +12,7 @@ from gecli.ir.op_desc import Port
 from gecli.ir.tensor_desc import TensorDesc
 from gecli.ops.blocked import by_pieces
 from gecli.ops.inference import broadcast, broadcast_descs, plain
+from gecli.ops.intra_op import elementwise_step
 from gecli.ops.numeric import Array, Step, in_float32, is_half
 from gecli.ops.onnx_import import Builder, OnnxNode, importer
 from gecli.ops.operator import From, operator
@@ -29,8 +30,7 @@ class BinaryUfunc:
 
     def bind(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> Step | None:
         (x1, x2), (y,) = inputs, outputs
-        ufunc = self.ufunc
-        return None if is_half(x1.dtype) or x1.dtype != x2.dtype else lambda: ufunc(x1, x2, out=y)
+        return None if is_half(x1.dtype) or x1.dtype != x2.dtype else elementwise_step(self.ufunc, (x1, x2), y)
 
 
 @operator(onnx=From("Add", since=7), aliases=("AddV2",))
@@ -68,7 +68,7 @@ class Extremum(BinaryUfunc):
             if slot in constant and number.size == 1 and other.shape == y.shape:
                 value = (number.reshape(()).item(),)
                 return by_pieces(lambda x, y, limit: ufunc(x, limit, out=y), other, y, filled=value)
-        return lambda: ufunc(x1, x2, out=y)
+        return elementwise_step(ufunc, (x1, x2), y)
 
 
 @operator()

@@ -8,7 +8,8 @@ from typing import ClassVar
 import numpy as np
 
 from gecli.ops.inference import same_as_input
-from gecli.ops.numeric import Array, Step, in_float32, is_half
+from gecli.ops.intra_op import FORMULA_ELEMENTS_PER_US, divided, even, parts_for, side_by_side
+from gecli.ops.numeric import Action, Array, Step, in_float32, is_half, sequence
 
 # Elements a piece: 256 KiB of float32. Smaller pieces lose more to the microsecond of each call than the cache gives.
 PIECE = 65536
@@ -24,21 +25,17 @@ def by_pieces(body: Body, x: Array, y: Array, scratch: int = 0, filled: Sequence
     """
     flat_x, flat_y = x.reshape(-1), y.reshape(-1)
     count = flat_y.size
-    extra = [np.empty(min(count, PIECE), y.dtype) for _ in range(scratch)]
-    extra += [np.full(min(count, PIECE), value, y.dtype) for value in filled]
-    calls = []
-    for start in range(0, count, PIECE):
-        stop = min(start + PIECE, count)
-        calls.append((flat_x[start:stop], flat_y[start:stop], *(each[: stop - start] for each in extra)))
-    if len(calls) == 1:
-        only = calls[0]
-        return lambda: body(*only)
+    threads = parts_for(count / FORMULA_ELEMENTS_PER_US, count)
+    pieces = divided(count, even(-(-count // PIECE), threads), 16)
 
-    def step() -> None:
-        for arguments in calls:
-            body(*arguments)
+    def computed(run: Sequence[slice]) -> list[Action]:
+        longest = max(piece.stop - piece.start for piece in run)
+        extra = [np.empty(longest, y.dtype) for _ in range(scratch)]
+        extra += [np.full(longest, value, y.dtype) for value in filled]
+        cut = [(piece, [each[: piece.stop - piece.start] for each in extra]) for piece in run]
+        return [(body, (flat_x[piece], flat_y[piece], *more)) for piece, more in cut]
 
-    return step
+    return sequence(side_by_side([computed(pieces[run]) for run in divided(len(pieces), threads)]))
 
 
 class Blocked:

@@ -10,6 +10,7 @@ import numpy as np
 from gecli.ir.dtype import DataType
 from gecli.ir.tensor_desc import UNKNOWN_RANK, TensorDesc
 from gecli.ops.inference import broadcast_descs, broadcast_shapes, comparison, plain
+from gecli.ops.intra_op import elementwise_step
 from gecli.ops.numeric import Array, Step, is_half
 from gecli.ops.onnx_import import Builder, OnnxNode, importer
 from gecli.ops.operator import From, operator
@@ -31,10 +32,9 @@ class Comparison:
 
     def bind(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> Step | None:
         (x1, x2), (y,) = inputs, outputs
-        ufunc = self.ufunc
         if x1.dtype.kind not in "biuf" or is_half(x1.dtype):
             return None
-        return lambda: ufunc(x1, x2, out=y)
+        return elementwise_step(self.ufunc, (x1, x2), y)
 
 
 @operator(onnx=From("Equal", since=7))

@@ -12,7 +12,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gecli.ops.numeric import Array, Step
+from gecli.ops.intra_op import (
+    ELEMENTS_PER_US,
+    FLOPS_PER_US,
+    divided,
+    even,
+    parts_for,
+    shared,
+    side_by_side,
+)
+from gecli.ops.numeric import Action, Array, Step, sequence
 from gecli.ops.windows import Geometry, Pads, inner, tap_slices, window_view
 
 # A band of columns (or of output, for 1x1) of this size stays in the second level cache.
@@ -21,7 +30,6 @@ BAND_BYTES = 1 << 20
 SLAB_BYTES = 512 << 10
 
 Scratch = Callable[[int], Array]
-Action = tuple[Callable[..., Any], tuple[Any, ...]]
 
 
 class Problem(NamedTuple):
@@ -53,20 +61,6 @@ def floats(scratch: Scratch, *sizes: int) -> list[Array]:
     return [memory[end - size : end] for size, end in zip(sizes, ends)]
 
 
-def sequence(actions: Sequence[Action]) -> Step:
-    """One step that performs all actions."""
-    if len(actions) == 1:
-        function, arguments = actions[0]
-        return lambda: function(*arguments)
-    program = tuple(actions)
-
-    def run() -> None:
-        for function, arguments in program:
-            function(*arguments)
-
-    return run
-
-
 def bind_convolution(problem: Problem, scratch: Scratch) -> Step | None:
     """The fastest recipe for this problem; None for other types than float32 and for empty arrays."""
     arrays = (problem.x, problem.w, problem.y)
@@ -92,53 +86,78 @@ def bind_convolution(problem: Problem, scratch: Scratch) -> Step | None:
 
 def _pointwise(p: Problem) -> list[Action]:
     """1x1: one matmul without a copy, in bands only so that the bias finds the output in the cache."""
-    groups, images = p.groups, p.x.shape[0]
-    matrix = p.w.reshape(groups, p.w.shape[0] // groups, -1)
+    groups, images, features = p.groups, p.x.shape[0], p.w.shape[0]
+    matrix = p.w.reshape(groups, features // groups, -1)
     x = p.x.reshape(images, groups, p.x.shape[1] // groups, -1)
-    y = p.y.reshape(images, groups, p.w.shape[0] // groups, -1)
+    y = p.y.reshape(images, groups, features // groups, -1)
     if groups == 1:
         matrix, x, y = matrix[0], x[:, 0], y[:, 0]
     bias = None if p.bias is None else p.bias.reshape(*y.shape[1:-1], 1)
     count = x.shape[-1]
-    width = count if bias is None else max(BAND_BYTES // (4 * p.w.shape[0]), 64)
-    actions: list[Action] = []
-    for image in range(images):
-        for start in range(0, count, width):
-            out = y[image][..., start : start + width]
-            actions.append((np.matmul, (matrix, x[image][..., start : start + width], out)))
-            if bias is not None:
-                actions.append((np.add, (out, bias, out)))
-    return actions
+    microseconds = _microseconds(p, matrix.shape[-1]) / images
+    if groups == 1 and count < features:
+        parts = [(slice(None), rows) for rows in divided(features, parts_for(microseconds, features), 16)]
+    else:
+        width = count if bias is None else max(BAND_BYTES // (4 * features), 64)
+        bands = even(-(-count // width), parts_for(microseconds, count))
+        parts = [(columns, slice(None)) for columns in divided(count, bands, 16)]
+
+    def product_of(image: int, columns: slice, rows: slice) -> list[Action]:
+        out = y[image][..., rows, columns]
+        actions: list[Action] = [(np.matmul, (matrix[..., rows, :], x[image][..., columns], out))]
+        if bias is not None:
+            actions.append((np.add, (out, bias[..., rows, :], out)))
+        return actions
+
+    pieces = [(image, *part) for image in range(images) for part in parts]
+    return shared(pieces, microseconds * images, lambda piece: product_of(*piece))
 
 
 def _banded(p: Problem, scratch: Scratch) -> list[Action]:
     """Columns of a band of output rows, then one matmul into the output."""
     geometry, groups, out = p.geometry, p.groups, p.y.shape[2:]
-    spatial = len(out)
+    spatial, images = len(out), p.x.shape[0]
     matrix = p.w.reshape(groups, p.w.shape[0] // groups, -1)
     depth = matrix.shape[2]
     axis = next((axis for axis, dim in enumerate(out) if dim > 1), 0)  # bands are cut here: a signal has one row
     rest = int(np.prod(out[axis + 1 :]))
+    microseconds = _microseconds(p, depth) / images
+    threads = parts_for(microseconds, out[axis])
     rows = min(max(BAND_BYTES // (4 * groups * depth * rest), 1), out[axis])
-    border, columns = floats(scratch, _border_size(p.x, geometry.pads), groups * depth * rows * rest)
+    bands = divided(out[axis], even(-(-out[axis] // rows), threads))
+    size = groups * depth * (bands[0].stop - bands[0].start) * rest
+    border, *columns = floats(scratch, _border_size(p.x, geometry.pads), *[size] * threads)
     source, fill = _padded_input(p.x, geometry.pads, border)
     view = window_view(source, geometry, out)
-    y = p.y.reshape(p.x.shape[0], groups, p.w.shape[0] // groups, -1)
+    y = p.y.reshape(images, groups, p.w.shape[0] // groups, -1)
     bias = None if p.bias is None else p.bias.reshape(groups, -1, 1)
+
+    def convolved(image: int, band: slice, memory: Array) -> list[Action]:
+        windows = view[image if source is p.x else 0][(*[slice(None)] * (1 + spatial + axis), band)]
+        count = (band.stop - band.start) * rest
+        used = memory[: groups * depth * count]
+        target = y[image][:, :, band.start * rest : band.stop * rest]
+        actions: list[Action] = [
+            (np.copyto, (used.reshape(windows.shape), windows)),
+            (np.matmul, _drop_group(matrix, used.reshape(groups, depth, count), target)),
+        ]
+        if bias is not None:
+            actions.append((np.add, (target, bias, target)))
+        return actions
+
     actions: list[Action] = []
-    for image in range(p.x.shape[0]):
+    for image in range(images):
         actions += fill(image)
-        windows = view[image if source is p.x else 0]
-        for start in range(0, out[axis], rows):
-            count = min(rows, out[axis] - start)
-            band = windows[(*[slice(None)] * (1 + spatial + axis), slice(start, start + count))]
-            used = columns[: groups * depth * count * rest]
-            target = y[image][:, :, start * rest : (start + count) * rest]
-            actions.append((np.copyto, (used.reshape(band.shape), band)))
-            actions.append((np.matmul, _drop_group(matrix, used.reshape(groups, depth, count * rest), target)))
-            if bias is not None:
-                actions.append((np.add, (target, bias, target)))
+        runs = divided(len(bands), threads)
+        actions += side_by_side(
+            [[a for band in bands[run] for a in convolved(image, band, memory)] for run, memory in zip(runs, columns)]
+        )
     return actions
+
+
+def _microseconds(p: Problem, depth: int) -> float:
+    """About how long the products of a convolution take in one thread."""
+    return 2.0 * p.y.size * depth / FLOPS_PER_US
 
 
 def _favours_row_shifts(p: Problem) -> bool:
@@ -158,33 +177,41 @@ def _row_shifts(p: Problem, scratch: Scratch) -> list[Action]:
     geometry, (oh, ow) = p.geometry, p.y.shape[2:]
     dh = geometry.dilations[0]
     matrix = np.ascontiguousarray(p.w.transpose(2, 0, 1, 3)).reshape(kh * out_channels, depth * kw)
-    height = (oh - 1) + (kh - 1) * dh + 1
+    halo = (kh - 1) * dh
+    # Each thread has its own output rows, and the padded rows around them that others need too.
+    regions = divided(oh, parts_for(_microseconds(p, depth * kh * kw) / len(p.x), max(oh // (4 * halo + 1), 1)))
+    height = oh + halo
     band = min(max(BAND_BYTES // (4 * ow * (depth * kw + kh * out_channels)), 1), height)
-    border, columns, parts = floats(
-        scratch, _border_size(p.x, geometry.pads), depth * kw * band * ow, kh * out_channels * band * ow
-    )
+    sizes = (depth * kw * band * ow, kh * out_channels * band * ow)
+    border, *memory = floats(scratch, _border_size(p.x, geometry.pads), *sizes * len(regions))
     source, fill = _padded_input(p.x, geometry.pads, border)
     # One window row high, as if the kernel had a single row: every padded row gets its columns once.
     row = Geometry((1, kw), (1, geometry.strides[1]), (1, geometry.dilations[1]), ((0, 0), (0, 0)))
     view = window_view(source, row, (height, ow))[:, :, 0]
     bias = np.float32(0) if p.bias is None else p.bias.reshape(-1, 1, 1)
-    actions: list[Action] = []
-    for image in range(p.x.shape[0]):
-        actions += fill(image)
-        actions.append((np.copyto, (p.y[image], bias)))
+
+    def convolved(image: int, region: slice, columns: Array, parts: Array) -> list[Action]:
         windows = view[image if source is p.x else 0]
-        for start in range(0, height, band):
-            count = min(band, height - start)
+        actions: list[Action] = [(np.copyto, (p.y[image, :, region], bias))]
+        for start in range(region.start, region.stop + halo, band):
+            count = min(band, region.stop + halo - start)
             used = columns[: depth * kw * count * ow]
             sums = parts[: kh * out_channels * count * ow]
             actions.append((np.copyto, (used.reshape(depth, kw, count, ow), windows[:, :, start : start + count])))
             products = (matrix, used.reshape(depth * kw, -1), sums.reshape(kh * out_channels, -1))
             actions.append((np.matmul, products))
             for i, part in enumerate(sums.reshape(kh, out_channels, count, ow)):
-                low, high = max(start, i * dh), min(start + count, oh + i * dh)
+                low, high = max(start, region.start + i * dh), min(start + count, region.stop + i * dh)
                 if low < high:
                     target = p.y[image, :, low - i * dh : high - i * dh]
                     actions.append((np.add, (target, part[:, low - start : high - start], target)))
+        return actions
+
+    actions: list[Action] = []
+    for image in range(len(p.x)):
+        actions += fill(image)
+        work = zip(regions, memory[::2], memory[1::2])
+        actions += side_by_side([convolved(image, *each) for each in work])
     return actions
 
 
@@ -250,19 +277,21 @@ def _depthwise(p: Problem, scratch: Scratch) -> list[Action]:
     planes = _Planes((sh, sw), -(-(height + top + bottom) // sh), -(-(width + left + right) // sw))
     pitch, channels = planes.pitch, p.x.shape[1]
     taps = int(np.prod(geometry.kernel))
+    # A column is written and read once for each tap, far below the speed of large products.
+    threads = parts_for(p.y.size * taps / ELEMENTS_PER_US, channels * len(p.x))
     band = min(max(SLAB_BYTES // (4 * taps * pitch), 1), oh)
-    slab = min(max(SLAB_BYTES // (4 * taps * pitch * band), 1), channels)
-    # Zeroed once: the borders are never written again, so this buffer is private to the node.
-    buffer = np.zeros((slab, sh, sw, planes.rows * pitch), np.float32)
-    columns, sums = floats(scratch, slab * taps * band * pitch, slab * band * pitch)
+    slab = min(max(SLAB_BYTES // (4 * taps * pitch * band), 1), -(-channels * len(p.x) // threads), channels)
+    # Zeroed once: the borders are never written again, so these buffers are private to the node.
+    buffers = np.zeros((threads, slab, sh, sw, planes.rows * pitch), np.float32)
+    memory = floats(scratch, *(slab * taps * band * pitch, slab * band * pitch) * threads)
     matrix = p.w.reshape(channels, 1, taps)
     bias = np.zeros(channels, np.float32) if p.bias is None else p.bias
-    actions: list[Action] = []
-    for image, start in product(range(p.x.shape[0]), range(0, channels, slab)):
-        stop = min(start + slab, channels)
-        count = stop - start
+
+    def convolved(image: int, part: slice, buffer: Array, columns: Array, sums: Array) -> list[Action]:
+        count = part.stop - part.start
+        actions: list[Action] = []
         for a, b in product(range(sh), range(sw)):
-            source = p.x[image, start:stop, (a - top) % sh :: sh, (b - left) % sw :: sw]
+            source = p.x[image, part, (a - top) % sh :: sh, (b - left) % sw :: sw]
             r, q = ((a - top) % sh + top) // sh, ((b - left) % sw + left) // sw
             grid = buffer[:count, a, b].reshape(count, planes.rows, pitch)
             actions.append((np.copyto, (grid[:, r : r + source.shape[1], q : q + source.shape[2]], source)))
@@ -272,11 +301,15 @@ def _depthwise(p: Problem, scratch: Scratch) -> list[Action]:
             filled = columns[: count * taps * length].reshape(count, taps, length)
             actions += _fill_taps(filled, buffer[:count], planes, geometry, first)
             total = sums[: count * lines * pitch].reshape(count, 1, lines * pitch)
-            actions.append((np.matmul, (matrix[start:stop], filled, total[:, :, :length])))
+            actions.append((np.matmul, (matrix[part], filled, total[:, :, :length])))
             valid = total.reshape(count, lines, pitch)[:, :, :ow]
-            target = p.y[image, start:stop, first : first + lines]
-            actions.append((np.add, (valid, bias[start:stop, None, None], target)))
-    return actions
+            target = p.y[image, part, first : first + lines]
+            actions.append((np.add, (valid, bias[part, None, None], target)))
+        return actions
+
+    slabs = [(image, part) for image in range(len(p.x)) for part in divided(channels, -(-channels // slab))]
+    work = zip(divided(len(slabs), threads), buffers, memory[::2], memory[1::2])
+    return side_by_side([[a for each in slabs[run] for a in convolved(*each, *own)] for run, *own in work])
 
 
 def _fill_taps(filled: Array, buffer: Array, planes: _Planes, geometry: Geometry, first: int) -> list[Action]:
@@ -310,29 +343,37 @@ def bind_channels_last(problem: Problem, scratch: Scratch) -> Step | None:
             actions.append((np.copyto, (packed, w)))
         w = packed
     matrix = w.reshape(-1, w.shape[-1])
+    depth = matrix.shape[0]
     images, oh, ow, channels = p.y.shape
     y = p.y.reshape(images, oh * ow, channels)
     pointwise = p.geometry.is_pointwise and p.geometry.strides == (1, 1)
     x = p.x.reshape(images, -1, p.x.shape[3])
-    rows = oh if pointwise else min(max(BAND_BYTES // (4 * matrix.shape[0] * ow), 1), oh)
-    columns = x[0] if pointwise else floats(scratch, rows * ow * matrix.shape[0])[0]
+    threads = parts_for(_microseconds(p, depth) / images, oh)
+    rows = oh if pointwise else min(max(BAND_BYTES // (4 * depth * ow), 1), oh)
+    bands = divided(oh, even(-(-oh // rows), threads))
+    size = 0 if pointwise else (bands[0].stop - bands[0].start) * ow * depth
+    memory = floats(scratch, *[size] * threads)
     source, fill = _padded_last(p.x, p.geometry.pads)
     view = _windows_last(source, p.geometry, (oh, ow))
+
+    def convolved(image: int, band: slice, columns: Array) -> list[Action]:
+        positions = slice(band.start * ow, band.stop * ow)
+        target, used = y[image, positions], x[image, positions]
+        actions: list[Action] = []
+        if not pointwise:
+            windows = view[image if source is p.x else 0, band]
+            used = columns[: len(target) * depth].reshape(len(target), depth)
+            actions.append((np.copyto, (used.reshape(windows.shape), windows)))
+        actions.append((np.matmul, (used, matrix, target)))
+        if p.bias is not None:
+            actions.append((np.add, (target, p.bias, target)))
+        return actions
+
     for image in range(images):
         if not pointwise:
             actions += fill(image)
-        for start in range(0, oh, rows):
-            count = min(rows, oh - start)
-            target = y[image, start * ow : (start + count) * ow]
-            if pointwise:
-                used = x[image]
-            else:
-                band = view[image if source is p.x else 0, start : start + count]
-                used = columns[: count * ow * matrix.shape[0]].reshape(count * ow, -1)
-                actions.append((np.copyto, (used.reshape(band.shape), band)))
-            actions.append((np.matmul, (used, matrix, target)))
-            if p.bias is not None:
-                actions.append((np.add, (target, p.bias, target)))
+        work = zip(divided(len(bands), threads), memory)
+        actions += side_by_side([[a for band in bands[run] for a in convolved(image, band, own)] for run, own in work])
     return sequence(actions)
 
 
@@ -404,19 +445,27 @@ def _transposed_sums(p: Problem, matrix: Array, ends: Sequence[int], scratch: Sc
     (memory,) = floats(scratch, features * len(taps) * positions)
     columns = memory.reshape(groups, matrix.shape[1], positions)
     planes = memory.reshape(features, len(taps), *size)
-    bias = np.float32(0) if p.bias is None else p.bias.reshape(-1, *[1] * len(size))
+    # Each thread has whole output channels; those of several groups stay together in their batched product.
+    most = features if groups == 1 else 1
+    parts = divided(features, parts_for(2.0 * columns.size * matrix.shape[2] / FLOPS_PER_US, most))
+    bias = np.zeros(features, np.float32) if p.bias is None else p.bias
+    bias = bias.reshape(-1, *[1] * len(size))
     bordered = any(b or a for b, a in geometry.pads) or tuple(ends) != p.y.shape[2:]
     # Large enough for every window and for the output itself.
     bounds = tuple(max(end, before + dim) for end, dim, (before, _) in zip(ends, p.y.shape[2:], geometry.pads))
     total = np.empty((features, *bounds), np.float32) if bordered else None
-    actions: list[Action] = []
-    for image in range(p.x.shape[0]):
-        actions.append((np.matmul, _drop_group(matrix, p.x[image].reshape(groups, -1, positions), columns)))
-        target = p.y[image] if total is None else total
-        actions.append((np.copyto, (target, bias)))
+
+    def summed(image: int, part: slice) -> list[Action]:
+        rows = slice(part.start * len(taps), part.stop * len(taps)) if groups == 1 else slice(None)
+        source = p.x[image].reshape(groups, -1, positions)
+        actions: list[Action] = [(np.matmul, _drop_group(matrix[:, rows], source, columns[:, rows]))]
+        target = (p.y[image] if total is None else total)[part]
+        actions.append((np.copyto, (target, bias[part])))
         for number, tap in enumerate(taps):
             place = target[tap_slices(geometry, size, tap)[1:]]
-            actions.append((np.add, (planes[:, number], place, place)))
+            actions.append((np.add, (planes[part, number], place, place)))
         if total is not None:
-            actions.append((np.copyto, (p.y[image], target[inner(p.y.shape[2:], geometry.pads)[1:]])))
-    return actions
+            actions.append((np.copyto, (p.y[image, part], target[inner(p.y.shape[2:], geometry.pads)[1:]])))
+        return actions
+
+    return [a for image in range(p.x.shape[0]) for a in side_by_side([summed(image, part) for part in parts])]

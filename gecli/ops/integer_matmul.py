@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from gecli.ops.conv_steps import Scratch, floats
-from gecli.ops.numeric import Array
+from gecli.ops.intra_op import FLOPS_PER_US, divided, matmul, parts_for, side_by_side
+from gecli.ops.numeric import Action, Array, perform
 
 EXACT_FLOAT32 = 1 << 24
 EXACT_FLOAT64 = 1 << 53
@@ -40,13 +41,13 @@ def exact_product(a: Array, b: Array, per_term: int) -> Array:
     depth = a.shape[-1]
     block = EXACT_FLOAT32 // (per_term + 1)
     if block >= depth:
-        return np.matmul(a.astype(np.float32), b.astype(np.float32)).astype(np.int64)
+        return matmul(a.astype(np.float32), b.astype(np.float32)).astype(np.int64)
     if block < SMALLEST_BLOCK:
-        return np.matmul(a.astype(np.float64), b.astype(np.float64)).astype(np.int64)
+        return matmul(a.astype(np.float64), b.astype(np.float64)).astype(np.int64)
     total: Array | int = 0
     for start in range(0, depth, block):
         rows = b[..., start : start + block, :] if b.ndim > 1 else b[start : start + block]
-        total = total + np.matmul(a[..., start : start + block].astype(np.float32), rows.astype(np.float32)).astype(
+        total = total + matmul(a[..., start : start + block].astype(np.float32), rows.astype(np.float32)).astype(
             np.int64
         )
     return np.asarray(total)
@@ -74,36 +75,44 @@ def bind_integer_matmul(
     columns = min(max(TILE_BYTES // (4 * block), 64), width)
     rows, result = a.reshape(-1, depth), y.reshape(-1, width)
     count = len(rows)
-    left, part, term, wide = floats(scratch, rows.size, count * columns, count * columns, block * columns)
-    left, term = left.reshape(rows.shape), term.view(np.int32)
+    threads = parts_for(2.0 * rows.size * width / FLOPS_PER_US, -(-width // 64))
+    columns = min(columns, -(-width // threads))
+    left, *memory = floats(scratch, rows.size, *(count * columns, count * columns, block * columns) * threads)
+    left = left.reshape(rows.shape)
     shift = None if b_zero is None or not b_zero.any() else np.broadcast_to(b_zero.astype(np.float32), (width,))
-    tiles = []
-    for first in range(0, width, columns):
-        last = min(first + columns, width)
-        target = result[:, first:last]
-        sums, terms = (memory[: target.size].reshape(target.shape) for memory in (part, term))
+
+    def multiplied(tile: slice, part: Array, term: Array, wide: Array) -> list[Action]:
+        target = result[:, tile]
+        sums, terms = (memory[: target.size].reshape(target.shape) for memory in (part, term.view(np.int32)))
+        actions: list[Action] = []
         for start in range(0, depth, block):
-            stop = min(start + block, depth)
-            right = wide[: (stop - start) * (last - first)].reshape(stop - start, last - first)
-            operands = (b[start:stop, first:last], right, None if shift is None else shift[first:last])
-            tiles.append((*operands, left[:, start:stop], sums, terms if start else None, target))
+            weights = b[start : start + block, tile]
+            right = wide[: weights.size].reshape(weights.shape)
+            actions.append((np.copyto, (right, weights)))
+            if shift is not None:
+                actions.append((np.subtract, (right, shift[tile], right)))
+            actions.append((np.matmul, (left[:, start : start + block], right, sums)))
+            actions.append((_round_to, (terms if start else target, sums)))
+            if start:
+                actions.append((np.add, (target, terms, target)))
+        return actions
+
+    tiles = [slice(first, min(first + columns, width)) for first in range(0, width, columns)]
+    work = zip(divided(len(tiles), threads), memory[::3], memory[1::3], memory[2::3])
+    products = side_by_side([[a for tile in tiles[run] for a in multiplied(tile, *own)] for run, *own in work])
 
     def run() -> None:
         np.copyto(left, rows)
         if a_zero is not None:
             np.subtract(left, a_zero.reshape(()), left, casting="unsafe")
-        for weights, right, zeros, terms_of_a, sums, terms, target in tiles:
-            np.copyto(right, weights)
-            if zeros is not None:
-                np.subtract(right, zeros, right)
-            np.matmul(terms_of_a, right, out=sums)
-            if terms is None:
-                np.copyto(target, sums, casting="unsafe")
-            else:
-                np.copyto(terms, sums, casting="unsafe")
-                np.add(target, terms, target)
+        perform(products)
 
     return run
+
+
+def _round_to(whole: Array, exact: Array) -> None:
+    """Whole numbers that are kept as floats, as integers."""
+    np.copyto(whole, exact, casting="unsafe")
 
 
 def _widest(dtype: np.dtype[Any], zero: Array | None) -> int:

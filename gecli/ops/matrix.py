@@ -12,7 +12,8 @@ from gecli.ir.tensor_desc import UNKNOWN_RANK, Shape, TensorDesc
 from gecli.ops.bound import Bound
 from gecli.ops.inference import InferenceError, broadcast_shapes
 from gecli.ops.integer_matmul import integer_matmul
-from gecli.ops.numeric import Array, Step, in_float32
+from gecli.ops.intra_op import matmul, matmul_actions
+from gecli.ops.numeric import Array, Step, in_float32, sequence
 from gecli.ops.onnx_import import Builder, OnnxNode, importer
 from gecli.ops.operator import From, operator
 
@@ -50,7 +51,7 @@ def product(a: Array, b: Array) -> Array:
     """a @ b; integers without rounding: 8-bit ones into int32, others in their own type."""
     if a.dtype.kind in "iub" or b.dtype.kind in "iub":
         return integer_matmul(a, b)
-    return np.matmul(a, b)
+    return matmul(a, b)
 
 
 class Product(Bound):
@@ -92,14 +93,10 @@ def bind_product(a: Array, b: Array, bias: Array | None, y: Array) -> Step | Non
         a, target = a.reshape(-1, a.shape[-1]), y.reshape(-1, b.shape[-1])
     else:
         target = y
-    if bias is None:
-        return lambda: np.matmul(a, b, target)
-
-    def run() -> None:
-        np.matmul(a, b, target)
-        np.add(y, bias, y)
-
-    return run
+    actions = matmul_actions(a, b, target)
+    if bias is not None:
+        actions.append((np.add, (y, bias, y)))
+    return sequence(actions)
 
 
 @operator(aliases=("MatMul", "MatMulV3"))
@@ -239,7 +236,7 @@ class MatrixDeterminant(Bound):
 
 
 @importer("MatMul")
-def matmul(node: OnnxNode, build: Builder) -> None:
+def import_matmul(node: OnnxNode, build: Builder) -> None:
     """BatchMatMulV2; 1-D operands become matrices, as the operator wants two dims (formats.md row 97)."""
     x1, x2 = node.input(0), node.input(1)
     row, column = build.rank(x1) == 1, build.rank(x2) == 1

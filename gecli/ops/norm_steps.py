@@ -6,7 +6,16 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from gecli.ops.numeric import Array, Step
+from gecli.ops.intra_op import (
+    ELEMENTS_PER_US,
+    FORMULA_ELEMENTS_PER_US,
+    divided,
+    even,
+    parts_for,
+    shared,
+    side_by_side,
+)
+from gecli.ops.numeric import Action, Array, Step, sequence
 
 BLOCK_BYTES = 256 << 10
 
@@ -36,12 +45,10 @@ def bind_affine(x: Array, y: Array, factor: Array, shift: Array, axis: int) -> S
             for start in range(0, channels, size)
         ]
 
-    def run() -> None:
-        for source, target, scale, offset in blocks:
-            np.multiply(source, scale, target)
-            np.add(target, offset, target)
+    def affine(source: Array, target: Array, scale: Array, offset: Array) -> list[Action]:
+        return [(np.multiply, (source, scale, target)), (np.add, (target, offset, target))]
 
-    return run
+    return sequence(shared(blocks, 2 * x.size / ELEMENTS_PER_US, lambda block: affine(*block)))
 
 
 def bind_layer_norm(
@@ -57,32 +64,31 @@ def bind_layer_norm(
     rows, result = x.reshape(-1, width), y.reshape(-1, width)
     mean = outputs[1].reshape(-1, 1) if len(outputs) > 1 else np.empty((len(rows), 1), np.float32)
     variance = outputs[2].reshape(-1, 1) if len(outputs) > 2 else np.empty((len(rows), 1), np.float32)
-    size = min(max(BLOCK_BYTES // (4 * width), 1), len(rows))
-    squares = np.empty((size, width), np.float32)
-    roots = np.empty((size, 1), np.float32)
+    threads = parts_for(x.size / FORMULA_ELEMENTS_PER_US, len(rows))
+    parts = divided(len(rows), even(-(-4 * x.size // BLOCK_BYTES), threads))
+    size = parts[0].stop
     weights = None if gamma is None else gamma.reshape(width)
     offsets = None if beta is None else beta.reshape(width)
     count, small = np.float32(width), np.float32(epsilon)
-    blocks = []
-    for start in range(0, len(rows), size):
-        part = slice(start, start + size)
-        taken = len(rows[part])
-        blocks.append((rows[part], result[part], mean[part], variance[part], squares[:taken], roots[:taken]))
 
-    def run() -> None:
-        for source, target, m, v, square, root in blocks:
-            np.add.reduce(source, axis=1, keepdims=True, out=m)
-            np.divide(m, count, m)
-            np.subtract(source, m, target)
-            np.multiply(target, target, square)
-            np.add.reduce(square, axis=1, keepdims=True, out=v)
-            np.divide(v, count, v)
-            np.add(v, small, root)
-            np.sqrt(root, root)
-            np.divide(target, root, target)
-            if weights is not None:
-                np.multiply(target, weights, target)
-            if offsets is not None:
-                np.add(target, offsets, target)
+    def normalise(source: Array, target: Array, m: Array, v: Array, square: Array, root: Array) -> None:
+        np.add.reduce(source, axis=1, keepdims=True, out=m)
+        np.divide(m, count, m)
+        np.subtract(source, m, target)
+        np.multiply(target, target, square)
+        np.add.reduce(square, axis=1, keepdims=True, out=v)
+        np.divide(v, count, v)
+        np.add(v, small, root)
+        np.sqrt(root, root)
+        np.divide(target, root, target)
+        if weights is not None:
+            np.multiply(target, weights, target)
+        if offsets is not None:
+            np.add(target, offsets, target)
 
-    return run
+    programs: list[list[Action]] = []
+    for run in divided(len(parts), threads):
+        squares, roots = np.empty((size, width), np.float32), np.empty((size, 1), np.float32)
+        cut = [(rows[part], result[part], mean[part], variance[part]) for part in parts[run]]
+        programs.append([(normalise, (*each, squares[: len(each[0])], roots[: len(each[0])])) for each in cut])
+    return sequence(side_by_side(programs))

@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 Kernel = Callable[..., Any]
 Step = Callable[[], Any]
+Action = tuple[Callable[..., Any], tuple[Any, ...]]  # a call and its operands
+Program = Sequence[Action]
 
 
 def is_half(dtype: Any) -> bool:
@@ -40,17 +42,15 @@ def in_float32(kernel: Kernel) -> Kernel:
     return run
 
 
-def bind_ufunc(ufunc: np.ufunc) -> Callable[[Any, Sequence[Array | None], Sequence[Array]], Step | None]:
-    """A `bind` for operators that are one numpy ufunc; None (use the kernel) for half precision."""
+def perform(program: Program) -> None:
+    """All actions, in order."""
+    for function, arguments in program:
+        function(*arguments)
 
-    def bind(self: Any, inputs: Sequence[Array | None], outputs: Sequence[Array]) -> Step | None:
-        operands = [x for x in inputs if x is not None]
-        out = outputs[0]
-        if any(is_half(x.dtype) for x in operands):
-            return None
-        if len(operands) == 1:
-            return partial(ufunc, operands[0], out=out)
-        first, second = operands
-        return partial(ufunc, first, second, out=out)
 
-    return bind
+def sequence(actions: Program) -> Step:
+    """One step that performs all actions."""
+    if len(actions) == 1:
+        function, arguments = actions[0]
+        return lambda: function(*arguments)
+    return partial(perform, tuple(actions))

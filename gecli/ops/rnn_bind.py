@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gecli.ops.numeric import Array, Step
+from gecli.ops.intra_op import matmul_actions
+from gecli.ops.numeric import Array, Step, sequence
 
 HALF = np.float32(0.5)
 
@@ -110,17 +111,12 @@ def _layer(
 
 def _projection(flat: Array, packed: Array, product: Array, by_gate: Array, bias: Array | None, target: Array) -> Step:
     """product = flat @ packed, then target = by_gate + bias, where by_gate is a view of the product."""
-    matmul, add, copyto = np.matmul, np.add, np.copyto
-    in_place = bias is None and np.shares_memory(by_gate, target)
-
-    def run() -> None:
-        matmul(flat, packed, product)
-        if bias is not None:
-            add(by_gate, bias, target)
-        elif not in_place:
-            copyto(target, by_gate)
-
-    return run
+    actions = matmul_actions(flat, packed, product)
+    if bias is not None:
+        actions.append((np.add, (by_gate, bias, target)))
+    elif not np.shares_memory(by_gate, target):
+        actions.append((np.copyto, (target, by_gate)))
+    return sequence(actions)
 
 
 def _product(weight: Array, product: Array) -> tuple[Array, Array]:

@@ -10,7 +10,8 @@ import numpy as np
 from gecli.ir.op_desc import Port
 from gecli.ir.tensor_desc import TensorDesc
 from gecli.ops.inference import normalise_axis, plain
-from gecli.ops.numeric import Array, Step, in_float32
+from gecli.ops.intra_op import FORMULA_ELEMENTS_PER_US, divided, even, parts_for, side_by_side
+from gecli.ops.numeric import Action, Array, Step, in_float32, sequence
 from gecli.ops.onnx_import import Builder, OnnxNode, importer
 from gecli.ops.operator import operator
 
@@ -24,9 +25,9 @@ SHORT_ROW = 1024  # numpy's row maximum costs more than the exponential below th
 def softmax_rows(x: Array, y: Array) -> Step:
     """A call that writes the softmax of each row of the matrix x to y, which may be x."""
     height, width = x.shape
-    rows = max(1, min(height, BLOCK_BYTES // max(x.itemsize * width, 1)))
-    ones, sums = np.ones(width, x.dtype), np.empty(rows, x.dtype)
-    part = np.empty((rows, width), x.dtype)
+    threads = parts_for(x.size / FORMULA_ELEMENTS_PER_US, height)
+    blocks = divided(height, even(-(-x.nbytes // BLOCK_BYTES), threads))
+    rows, ones = blocks[0].stop, np.ones(width, x.dtype)
     short = width <= SHORT_ROW and rows > 1
 
     def block(source: Array, target: Array, part: Array, sums: Array, column: Array) -> None:
@@ -43,17 +44,12 @@ def softmax_rows(x: Array, y: Array) -> Step:
         np.add.reduce(part, axis=1, out=sums)
         np.divide(part, column, target)
 
-    calls = []
-    for start in range(0, height, rows):
-        stop = min(start + rows, height)
-        own = sums[: stop - start]
-        calls.append((x[start:stop], y[start:stop], part[: stop - start], own, own[:, None]))
-
-    def step() -> None:
-        for arguments in calls:
-            block(*arguments)
-
-    return step
+    programs: list[list[Action]] = []
+    for run in divided(len(blocks), threads):
+        part, sums = np.empty((rows, width), x.dtype), np.empty(rows, x.dtype)
+        cut = [(x[each], y[each], part[: len(x[each])], sums[: len(x[each])]) for each in blocks[run]]
+        programs.append([(block, (*each, each[3][:, None])) for each in cut])
+    return sequence(side_by_side(programs))
 
 
 @operator()

@@ -11,6 +11,7 @@ from gecli.ir.dtype import DataType
 from gecli.ir.tensor_desc import TensorDesc
 from gecli.ops.blocked import Blocked
 from gecli.ops.inference import plain, same_as_input
+from gecli.ops.intra_op import elementwise_step
 from gecli.ops.numeric import Array, Step, in_float32, is_half
 from gecli.ops.onnx_import import Builder, OnnxNode, importer
 from gecli.ops.operator import From, operator
@@ -28,8 +29,7 @@ class UnaryUfunc:
 
     def bind(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> Step | None:
         (x,), (y,) = inputs, outputs
-        ufunc = self.ufunc
-        return None if is_half(x.dtype) else lambda: ufunc(x, y)
+        return None if is_half(x.dtype) else elementwise_step(self.ufunc, (x,), y)
 
 
 class ElementTest:
@@ -47,8 +47,7 @@ class ElementTest:
 
     def bind(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> Step | None:
         (x,), (y,) = inputs, outputs
-        ufunc = self.ufunc
-        return None if is_half(x.dtype) else lambda: ufunc(x, y)
+        return None if is_half(x.dtype) else elementwise_step(self.ufunc, (x,), y)
 
 
 @operator(onnx=From("Abs"))
@@ -364,7 +363,7 @@ class WithValue:
     def bind(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> Step | None:
         (x,), (y,) = inputs, outputs
         ufunc, operand = self.ufunc, self._operand(x)
-        return None if is_half(x.dtype) else lambda: ufunc(x, operand, y)
+        return None if is_half(x.dtype) else elementwise_step(ufunc, (x, operand), y)
 
     def _operand(self, x: Array) -> Array:
         return np.array(self.value).astype(x.dtype)

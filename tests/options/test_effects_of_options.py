@@ -12,9 +12,11 @@ import numpy as np
 import pytest
 
 from gecli.artifacts.om_file import read_om
-from gecli.cli.thread_limit import limit_threads
+from gecli.cli.app import run
+from gecli.cli.thread_limit import usable_cores, use_threads
 from gecli.compiler import compile_model
 from gecli.ir.graph import Graph
+from gecli.ops.thread_count import intra_op_threads, set_intra_op_threads
 from gecli.passes.base import PassContext
 from gecli.passes.prune import Prune
 from gecli.runtime.session import Session
@@ -71,14 +73,35 @@ def test_every_model_is_tried_and_the_worst_counts(
     assert [Path(model["output"]).name for model in document["models"]] == [n for n in written if n.endswith(".om")]
 
 
-def test_threads_limits_the_libraries_below_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
-    names = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
-    for name in names:
+BLAS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+@pytest.mark.parametrize(
+    "option, asked, count",
+    [(3, {}, 3), (None, {}, usable_cores()), (0, {}, usable_cores()), (None, {BLAS[0]: "1"}, 1)]
+    + [(4, {BLAS[1]: "1"}, 4), (None, {BLAS[0]: "x", BLAS[1]: "1,2", BLAS[2]: "0"}, 1)],
+)
+def test_threads_are_those_of_the_steps_and_blas_has_one(
+    option: int | None, asked: dict[str, str], count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in BLAS:
+        monkeypatch.setenv(name, asked.get(name, ""))
+    before = intra_op_threads()
+    try:
+        use_threads(option)
+        assert intra_op_threads() == count
+    finally:
+        set_intra_op_threads(before)
+    assert [os.environ[name] for name in BLAS] == ["1"] * 3
+
+
+def test_a_compile_computes_constants_with_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in BLAS:
         monkeypatch.setenv(name, "9")
-    limit_threads(None)
-    assert {os.environ[name] for name in names} == {"9"}
-    limit_threads(2)
-    assert {os.environ[name] for name in names} == {"2"}
+    set_intra_op_threads(1)
+    assert run(["compile", "--print-pipeline", "--threads", "4"]) == 0
+    assert [os.environ[name] for name in BLAS] == ["1"] * 3
+    assert intra_op_threads() == 1
 
 
 @pytest.mark.parametrize("model", ["digits", "conv_train"])

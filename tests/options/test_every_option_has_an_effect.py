@@ -177,10 +177,10 @@ ELSEWHERE = {
     ("compile", "verify-passes"): "options/test_effects_of_options.py::test_a_pass_that_breaks_the_graph_is_found",
     ("compile", "jobs"): "compiler/test_several_at_once.py::test_several_processes_give_the_files_of_one",
     ("compile", "keep-going"): "options/test_effects_of_options.py::test_every_model_is_tried_and_the_worst_counts",
-    ("compile", "threads"): "options/test_effects_of_options.py::test_threads_limits_the_libraries_below_numpy",
+    ("compile", "threads"): "options/test_effects_of_options.py::test_a_compile_computes_constants_with_one_thread",
     ("run", "mem-fill"): "options/test_effects_of_options.py::test_poisoned_memory_changes_no_result",
     ("run", "warmup"): "runtime/test_run_repeats.py::test_warm_ups_are_not_measured_and_leave_no_trace",
-    ("run", "threads"): "options/test_effects_of_options.py::test_threads_limits_the_libraries_below_numpy",
+    ("run", "threads"): "options/test_effects_of_options.py::test_threads_are_those_of_the_steps_and_blas_has_one",
 }  # fmt: skip
 
 
