@@ -6,11 +6,13 @@ import errno
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 
 TYPE_CHECKING = False  # not from typing: a cache hit would pay 7 ms for it
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
+    from contextlib import AbstractContextManager
     from io import FileIO
     from typing import BinaryIO
 
@@ -23,12 +25,67 @@ MAX_PID_DIGITS = 10
 RANDOM_BYTES = 4
 HEX_DIGITS = "0123456789abcdef"
 ATTEMPTS = 20
+MAX_HELD = 128  # descriptors; a process may have as few as 256
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 _temporaries: set[str] = set()
-# Whole files of `published_together`: temporary, target, the name to show, directories made, and a descriptor that
-# keeps the file's lock, so that no other process takes it for one that was left behind.
-_waiting: list[tuple[str, str, str, list[str], int]] | None = None
+# A whole file of `published_together`: temporary, target, the name to show, directories made, and a descriptor that
+# keeps the file's lock, so that no other process takes it for one that was left behind. Beyond MAX_HELD files it is
+# -1: then only the number of this process says so, which other containers do not see.
+_File = tuple[str, str, str, list[str], int]
+_waiting: _Publication | None = None
+
+
+class _Publication:
+    """Whole files that wait for the end of their block, and what is done when they are in place."""
+
+    __slots__ = ("actions", "files", "held", "left_behind")
+
+    def __init__(self) -> None:
+        self.files: list[_File] = []
+        self.actions: list[Callable[[], object]] = []
+        self.held = ExitStack()
+        self.left_behind: dict[str, list[str]] = {}  # temporary files in each directory when it was first written to
+
+    def publish(self) -> None:
+        """Put every file in place. A stop that comes meanwhile is raised when all of them are."""
+        stop: BaseException | None = None
+        while self.files or self.actions:
+            try:
+                while self.files:
+                    temporary, target, shown, _, descriptor = self.files[0]
+                    with _reported(shown, (target, temporary)):
+                        os.replace(temporary, target)
+                    _temporaries.discard(temporary)
+                    del self.files[0]
+                    _close(descriptor)
+                while self.actions:
+                    self.actions[0]()
+                    del self.actions[0]
+            except Exception:
+                raise
+            except BaseException as error:
+                stop = error
+                if self.files and not os.path.lexists(self.files[0][0]):  # it struck behind the rename
+                    _temporaries.discard(self.files[0][0])
+                    del self.files[0]
+        if stop is not None:
+            raise stop
+
+    def withdraw(self, files: int = 0, actions: int = 0) -> None:
+        """Remove the files that wait, except for the first ones."""
+        while len(self.files) > files:
+            temporary, _, _, made, descriptor = self.files[-1]
+            _withdraw(temporary, made)
+            del self.files[-1]
+            _close(descriptor)
+        del self.actions[actions:]
+
+
+def _close(descriptor: int) -> None:
+    if descriptor >= 0:
+        with suppress(OSError):
+            os.close(descriptor)
 
 
 def remove_temporaries() -> None:
@@ -52,26 +109,104 @@ def forget(path: str) -> None:
 def published_together() -> Iterator[None]:
     """Files that are published in this block appear when it ends without an error, or none of them does.
 
-    Only a rename that fails, after all files are written and on the disk, can leave the first ones in place.
+    A block inside another one is a part of it: an error takes its own files back, else they appear with those of the
+    outer block. Only a rename that fails, after all files are written and on the disk, can leave the first ones.
     """
     global _waiting
-    files: list[tuple[str, str, str, list[str], int]] = []
-    _waiting = files
+    if _waiting is not None:
+        outer, files, actions = _waiting, len(_waiting.files), len(_waiting.actions)
+        try:
+            yield
+        except BaseException:
+            outer.withdraw(files, actions)
+            raise
+        return
+    block = _waiting = _Publication()
+    with block.held:
+        try:
+            yield
+            _waiting = None
+            block.publish()
+        finally:
+            _waiting = None
+            block.withdraw()
+
+
+def publish_waiting() -> None:
+    """Let the files of the running block appear now: what they tell is wanted although an error ends the block."""
+    global _waiting
+    block = _waiting
+    if block is None:
+        return
+    _waiting = None
     try:
-        yield
-        _waiting = None
-        for temporary, target, shown, _, _ in files:
-            with _reported(shown, (target, temporary)):
-                os.replace(temporary, target)
-            _temporaries.discard(temporary)
-    except BaseException:
-        for temporary, _, _, made, _ in reversed(files):
-            _withdraw(temporary, made)
-        raise
+        block.publish()
     finally:
-        _waiting = None
-        for *_, descriptor in files:
-            os.close(descriptor)
+        _waiting = block
+
+
+def after_publication(action: Callable[[], object]) -> None:
+    """Do something now, or when the files of the running block are in place."""
+    if _waiting is None:
+        action()
+    else:
+        _waiting.actions.append(action)
+
+
+@contextmanager
+def held_until_published(manager: AbstractContextManager[object]) -> Iterator[None]:
+    """Enter a context (a lock) that is left with this block, or at the end of the running `published_together`."""
+    if _waiting is None:
+        with manager:
+            yield
+        return
+    _waiting.held.enter_context(manager)
+    yield
+
+
+def content_path(path: str) -> str:
+    """Where the content of an output is: a temporary file as long as it waits for the end of its block."""
+    if _waiting is not None:
+        target = os.path.realpath(path)
+        for temporary, its_target, *_ in reversed(_waiting.files):
+            if its_target == target:
+                return temporary
+    return path
+
+
+def start_apart() -> None:
+    """In a forked process: nothing that its parent began is published or removed here."""
+    global _waiting
+    _waiting = _Publication()
+    _temporaries.clear()
+
+
+def handed_over() -> tuple[list[_File], list[Callable[[], object]]]:
+    """What this process has waiting, for another one to `take_over`. The locks stay here as long as the process."""
+    assert _waiting is not None
+    files = [(*file[:4], -1) for file in _waiting.files]
+    found = files, _waiting.actions
+    _waiting.files, _waiting.actions = [], []
+    return found
+
+
+def take_over(files: Sequence[_File], actions: Sequence[Callable[[], object]]) -> None:
+    """Publish at the end of the running block what another process has written."""
+    assert _waiting is not None
+    _temporaries.update(temporary for temporary, *_ in files)
+    _waiting.files += files
+    _waiting.actions += actions
+
+
+def lock_taken_over() -> None:
+    """Called when the processes that wrote the files have ended."""
+    assert _waiting is not None
+    for number, (temporary, target, shown, made, descriptor) in enumerate(_waiting.files[:MAX_HELD]):
+        if descriptor < 0:
+            with suppress(OSError):
+                handle = os.open(temporary, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+                _waiting.files[number] = (temporary, target, shown, made, handle)
+                _lock(handle)
 
 
 def _withdraw(temporary: str, made: list[str]) -> None:
@@ -112,7 +247,8 @@ def publishing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
                 stream.flush()
                 os.fsync(stream.fileno())
                 if _waiting is not None:
-                    _waiting.append((temporary, target, shown, made, os.dup(stream.fileno())))
+                    held = os.dup(stream.fileno()) if len(_waiting.files) < MAX_HELD else -1
+                    _waiting.files.append((temporary, target, shown, made, held))
                     return
             os.replace(temporary, target)
     except BaseException:
@@ -165,9 +301,15 @@ def copy_content(source: int, target: int) -> None:
 
 
 def remove_file(path: str | os.PathLike[str]) -> bool:
-    """Remove a stale companion file; True if there was one. A device or pipe stays. Raises OutputError."""
+    """Remove a stale companion file; True if there was one. A device or pipe stays. Raises OutputError.
+
+    In a block of `published_together` it goes when the new files are in place.
+    """
     if is_special(os.fspath(path)):
         return False
+    if _waiting is not None:
+        after_publication(partial(remove_file, path))
+        return os.path.lexists(path)
     with _reported(os.fspath(path)):
         try:
             os.unlink(path)
@@ -237,11 +379,22 @@ def _remove_left_behind(target: str) -> None:
     """
     folder, name = os.path.split(target)
     prefix = _prefix(name)
-    with suppress(OSError), os.scandir(folder) as entries:
-        for path in [os.path.join(folder, entry.name) for entry in entries if entry.name.startswith(prefix)]:
-            writer = _writer_of(os.path.basename(path)[len(prefix) :])
+    for found in _temporary_names(folder):
+        if found.startswith(prefix):
+            path = os.path.join(folder, found)
+            writer = _writer_of(found[len(prefix) :])
             if writer is not None and path not in _temporaries and (writer == os.getpid() or not _is_alive(writer)):
                 _remove_unlocked(path)
+
+
+def _temporary_names(folder: str) -> list[str]:
+    """What looks like a temporary file in a directory; a block that writes a thousand files looks once."""
+    known = {} if _waiting is None else _waiting.left_behind
+    if folder not in known:
+        known[folder] = []
+        with suppress(OSError), os.scandir(folder) as entries:
+            known[folder] = [entry.name for entry in entries if entry.name.startswith(".") and ".tmp-" in entry.name]
+    return known[folder]
 
 
 def _writer_of(tail: str) -> int | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from gecli.cli.invocation import Invocation
@@ -13,6 +14,7 @@ from gecli.ir.networkx_core import load_networkx_core
 if TYPE_CHECKING:
     from gecli.cli.console import Console
     from gecli.compiler.result import CompileReport
+    from gecli.errors import Diagnostic
     from gecli.ir.graph import Graph
     from gecli.options.values import Options
 
@@ -55,15 +57,18 @@ def compile_models(invocation: Invocation) -> int:
 
 def _stop_early(options: Options, models: list[str], console: Console) -> int:
     """--stop-after: the graphs go to files beside the output, in the forms of --emit, else to stdout."""
+    from gecli.artifacts.publish import published_together
+    from gecli.cli.written_files import DataFileCheck
     from gecli.compiler.extra_outputs import GRAPH_KINDS, emit_graph, emitted
     from gecli.compiler.job import is_one_file
     from gecli.compiler.partial_compile import stopped_graphs
 
-    stopped = stopped_graphs(models, options, _progress(console))
+    stopped = stopped_graphs(models, options, _progress(console), DataFileCheck(options, models))
     kinds = [kind for kind in emitted(options) if kind in GRAPH_KINDS]
     if options.text("output") and not any(is_one_file(job.om_path) for job, _ in stopped):
         kinds = kinds or ["json" if console.json else "readable"]
-        written = [path for job, graph in stopped for path in emit_graph(graph, job.om_path, kinds)]
+        with published_together():
+            written = [path for job, graph in stopped for path in emit_graph(graph, job.om_path, kinds)]
         for path in written:
             console.say(f"wrote {path}", level=1 if options.texts("emit") else 0)
         if console.json:
@@ -91,13 +96,16 @@ def _print_graphs(graphs: list[Graph], console: Console) -> None:
 
 
 def _compile(options: Options, models: list[str], console: Console) -> int:
+    from gecli.artifacts.publish import published_together
+    from gecli.cli.written_files import DataFileCheck
     from gecli.compiler.api import compile_models as run
     from gecli.errors import GecliError, OutputError
     from gecli.report.compile_report import compile_document, times_wanted
 
-    progress = _progress(console)
     try:
-        report = run(models, options, progress, console.say)
+        with published_together():  # a report that cannot be written leaves no OM
+            report = run(models, options, _progress(console), console.say, DataFileCheck(options, models))
+            document = _write_others(report, options, console)
     except GecliError as error:
         document = compile_document(None, error.diagnostics, with_times=times_wanted())
         try:
@@ -108,22 +116,9 @@ def _compile(options: Options, models: list[str], console: Console) -> int:
         if console.json:
             console.document(document)
         raise
-    if options.flag("print-hash") or console.json or options.text("report"):
-        from gecli.compiler.output_hash import add_hashes
-
-        add_hashes(report)
     _show(report, options, console)
     _explain(report, options, console)
-    errors = [diagnostic for failure in report.failures for diagnostic in failure.diagnostics]
-    document = compile_document(report, errors, with_times=times_wanted(), explained=options.texts("explain-variable"))
-    _write_report(options, document)
-    if options.texts("emit"):
-        _emit(report, document, options, console)
-    depfile = options.text("depfile")
-    if depfile and not (os.path.exists(depfile) and all(result.up_to_date for result in report.models)):
-        from gecli.compiler.depfile import write_depfile
-
-        write_depfile(depfile, report, options)
+    errors = _errors(report)
     if options.get("ge.display_model_info"):
         from gecli.cli.atc_modes import show_model_info
 
@@ -139,6 +134,31 @@ def _compile(options: Options, models: list[str], console: Console) -> int:
 
         remember_command(sys.argv[1:], models, options, report, console)
     return 0
+
+
+def _errors(report: CompileReport) -> list[Diagnostic]:
+    return [diagnostic for failure in report.failures for diagnostic in failure.diagnostics]
+
+
+def _write_others(report: CompileReport, options: Options, console: Console) -> dict[str, Any]:
+    """What is written beside OM and rdcpkt; the document of the command. Raises OutputError."""
+    from gecli.report.compile_report import compile_document, times_wanted
+
+    if options.flag("print-hash") or console.json or options.text("report"):
+        from gecli.compiler.output_hash import add_hashes
+
+        add_hashes(report)
+    explained = options.texts("explain-variable")
+    document = compile_document(report, _errors(report), with_times=times_wanted(), explained=explained)
+    _write_report(options, document)
+    if options.texts("emit"):
+        _emit(report, document, options, console)
+    depfile = options.text("depfile")
+    if depfile and not (os.path.exists(depfile) and all(result.up_to_date for result in report.models)):
+        from gecli.compiler.depfile import write_depfile
+
+        write_depfile(depfile, report, options)
+    return document
 
 
 def _show(report: CompileReport, options: Options, console: Console) -> None:
@@ -174,6 +194,7 @@ def _explain(report: CompileReport, options: Options, console: Console) -> None:
 
 
 def _emit(report: CompileReport, document: dict[str, Any], options: Options, console: Console) -> None:
+    from gecli.artifacts.publish import after_publication
     from gecli.compiler.extra_outputs import emit_documents, emit_graph, emitted
 
     kinds = emitted(options)
@@ -184,7 +205,7 @@ def _emit(report: CompileReport, document: dict[str, Any], options: Options, con
         if result.graph is not None:
             written += emit_graph(result.graph, result.output.path, kinds)
         for path in written:
-            console.say(f"wrote {path}", level=1)
+            after_publication(partial(console.say, f"wrote {path}", level=1))
 
 
 def _detail_lines(result: Any) -> list[str]:

@@ -38,13 +38,13 @@ def try_fast_hit(argv: list[str]) -> int | None:
 
         return try_request_hit(argv)
     try:
-        changed = [_place(each, memo) for each in memo.placements]
+        changed = _place(memo)
         if memo.stale and os.path.lexists(memo.stale):
             os.unlink(memo.stale)
     except Exception:  # whatever is wrong with an output, the long way finds it again and says so
         return None
     used = _note_use(memo)
-    if any(changed) or used:
+    if changed or used:
         write_memo(path, memo)
     if memo.event:
         from gecli.cache.events import record
@@ -63,19 +63,39 @@ def cache_dir_of(argv: list[str]) -> str:
     return found
 
 
-def _place(output: Placement, memo: Memo) -> bool:
-    """Make an output right; True if its looks changed in a way that the memo should know."""
-    from gecli.cache.stat_index import numbers_of, numbers_of_open, touch_as_witness
+def _place(memo: Memo) -> bool:
+    """Make the outputs right, all of them or none; True if their looks changed in a way that the memo should know."""
+    from gecli.cache.stat_index import touch_as_witness
 
-    if output.numbers is None or numbers_of(output.target) != output.numbers or os.path.islink(output.target):
-        from gecli.artifacts.publish import place_copy
+    missing = [each for each in memo.placements if not _is_in_place(each)]
+    if missing:
+        from gecli.artifacts.publish import published_together
 
-        if os.path.realpath(output.target) in memo.files:
-            raise ValueError(f"{output.target} is an input by now")
-        numbers = memo.files.get(os.path.realpath(output.source))
-        place_copy(output.source, output.target, lambda descriptor: numbers_of_open(descriptor) == numbers)
-    output.numbers = touch_as_witness(output.target)
-    return True
+        with published_together():
+            for each in missing:
+                _copy(each, memo)
+    for each in memo.placements:
+        each.numbers = touch_as_witness(each.target)
+    return bool(memo.placements)
+
+
+def _is_in_place(output: Placement) -> bool:
+    from gecli.cache.stat_index import numbers_of
+
+    known = output.numbers
+    return known is not None and numbers_of(output.target) == known and not os.path.islink(output.target)
+
+
+def _copy(output: Placement, memo: Memo) -> None:
+    from gecli.artifacts.publish import place_copy
+    from gecli.cache.stat_index import numbers_of, numbers_of_open
+
+    found = numbers_of(output.target)  # another name of an input is one too
+    is_input = found is not None and any(each is not None and each[:2] == found[:2] for each in memo.files.values())
+    if is_input or os.path.realpath(output.target) in memo.files:
+        raise ValueError(f"{output.target} is an input by now")
+    numbers = memo.files.get(os.path.realpath(output.source))
+    place_copy(output.source, output.target, lambda descriptor: numbers_of_open(descriptor) == numbers)
 
 
 def _note_use(memo: Memo) -> bool:

@@ -59,6 +59,7 @@ def _options(found: Scan) -> Options | None:
 
 def _delivered(models: list[str], options: Options) -> ModelResult | None:
     from gecli.cache.stat_index import StatIndex
+    from gecli.cli.written_files import DataFileCheck
     from gecli.compiler.cache_setup import CacheOff, cache_setup
     from gecli.compiler.direct_hit import deliver_direct, direct_hits
     from gecli.compiler.job import is_one_file, jobs_of
@@ -71,7 +72,7 @@ def _delivered(models: list[str], options: Options) -> ModelResult | None:
         if isinstance(setup, CacheOff):
             return None
         stats = StatIndex(trusting=setup.cache.verify != "full")
-        hits = direct_hits(setup, jobs, options, stats)
+        hits = direct_hits(setup, jobs, options, stats, DataFileCheck(options, models))
         return deliver_direct(setup, jobs[0], hits[0], options, stats) if hits else None
     except Exception:  # told by the long way
         return None

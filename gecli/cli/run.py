@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from gecli.cli.invocation import Invocation
@@ -31,6 +32,7 @@ def run_models(invocation: Invocation) -> int:
 
 
 def _run(options: Options, paths: list[str], console: Console) -> int:
+    from gecli.artifacts.publish import published_together
     from gecli.cli.run_inputs import check_shapes
     from gecli.report.run_report import not_finite
     from gecli.runtime.memory_map import map_lines, memory_map, require_memory
@@ -65,32 +67,9 @@ def _run(options: Options, paths: list[str], console: Console) -> int:
     _check_variable_names(options, shared)
     check_shapes(options, models.values())
     golden = _golden(options, console, sessions[order[0]])
-    outcomes, requests = _execute(options, order, models, console)
-    files: dict[str, str] = {}
-    target = options.text("output")
-    if target:
-        from gecli.runtime.output_files import write_outputs
-
-        files = write_outputs(
-            outcomes,
-            target,
-            options.text("output-format") or "npy",
-            lambda found: _check_outputs(options, paths, found),
-        )
-    if options.text("save-vars"):
-        from gecli.runtime.checkpoint import save_variables
-
-        saved = save_variables(shared.store, options.text("save-vars") or "", raw=options.flag("raw-format"))
-        console.say(f"saved {len(saved)} variables to {options.text('save-vars')}", level=1)
-    _get_variables(options, shared, console)
-    if options.text("export-times"):
-        from gecli.report.run_files import write_times
-
-        write_times(options.text("export-times") or "", outcomes)
-    if options.text("profile-out"):
-        from gecli.report.run_files import write_profile
-
-        write_profile(options.text("profile-out") or "", outcomes, options.text("profile-by") or "type")
+    with published_together():  # nothing is left of a run that fails, but what --dump saw
+        outcomes, requests = _execute(options, order, models, console)
+        files = _write_files(options, paths, outcomes, shared, console)
     differences = None if golden is None else golden.differences(outcomes, requests)
     console.report(not_finite(outcomes))
     origin = "" if golden is None else golden.origin
@@ -111,6 +90,41 @@ def _run(options: Options, paths: list[str], console: Console) -> int:
             )
         )
     return 1 if differences and not all(row.equal for row in differences) else 0
+
+
+def _write_files(
+    options: Options, paths: list[str], outcomes: list[Outcome], shared: Session, console: Console
+) -> dict[str, str]:
+    """Everything that the options want in files; those of the outputs. Raises OutputError and InvalidOption."""
+    from gecli.artifacts.publish import after_publication
+
+    files: dict[str, str] = {}
+    target = options.text("output")
+    if target:
+        from gecli.runtime.output_files import write_outputs
+
+        files = write_outputs(
+            outcomes,
+            target,
+            options.text("output-format") or "npy",
+            lambda found: _check_outputs(options, paths, found),
+        )
+    if options.text("save-vars"):
+        from gecli.runtime.checkpoint import save_variables
+
+        saved = save_variables(shared.store, options.text("save-vars") or "", raw=options.flag("raw-format"))
+        told = f"saved {len(saved)} variables to {options.text('save-vars')}"
+        after_publication(partial(console.say, told, level=1))
+    _get_variables(options, shared, console)
+    if options.text("export-times"):
+        from gecli.report.run_files import write_times
+
+        write_times(options.text("export-times") or "", outcomes)
+    if options.text("profile-out"):
+        from gecli.report.run_files import write_profile
+
+        write_profile(options.text("profile-out") or "", outcomes, options.text("profile-by") or "type")
+    return files
 
 
 def _check_outputs(options: Options, paths: list[str], found: list[str]) -> None:
@@ -219,7 +233,9 @@ def _order(options: Options, paths: list[str]) -> list[str]:
 def _execute(
     options: Options, order: list[str], models: dict[str, LoadedModel], console: Console
 ) -> tuple[list[Outcome], list[list[dict[str, Any]]]]:
+    from gecli.artifacts.publish import publish_waiting
     from gecli.cli.run_inputs import bad_value, input_options, save_inputs
+    from gecli.errors import RuntimeFault
     from gecli.runtime.inputs import requests_for
     from gecli.runtime.runner import Schedule, run_requests
 
@@ -235,8 +251,8 @@ def _execute(
         stem = model.name if len(models) > 1 else ""
         feeds = requests_for(model.inputs, options.texts("input"), input_options(options, model), stem)
         dumps = _dumps(options, len(feeds), model, len(models))
-        outcomes.append(
-            run_requests(
+        try:
+            outcome = run_requests(
                 model,
                 feeds,
                 schedule,
@@ -244,14 +260,24 @@ def _execute(
                 check_numerics=options.flag("check-numerics"),
                 watches=[dump.watch for dump in dumps],
             )
-        )
-        for dump in dumps:
-            console.say(f"wrote {dump.finish()}: {len(dump.rows)} tensors")
+        except RuntimeFault:  # the tensors before it are what a dump is for
+            _finish([dump for dump in dumps if dump.rows], console)
+            publish_waiting()
+            raise
+        outcomes.append(outcome)
+        _finish(dumps, console)
         requests.append(feeds)
         console.say(f"ran {path}: {len(feeds)} requests", level=1)
     if options.text("save-inputs"):
         save_inputs(options.text("save-inputs") or "", requests)
     return outcomes, requests
+
+
+def _finish(dumps: list[TensorDump], console: Console) -> None:
+    from gecli.artifacts.publish import after_publication
+
+    for dump in dumps:
+        after_publication(partial(console.say, f"wrote {dump.finish()}: {len(dump.rows)} tensors"))
 
 
 def _set_variables(options: Options, session: Session) -> None:
@@ -290,6 +316,7 @@ def _no_variable(option: str, name: str, session: Session) -> Exception:
 
 
 def _get_variables(options: Options, session: Session, console: Console) -> None:
+    from gecli.artifacts.publish import after_publication
     from gecli.report.run_report import output_lines
 
     for item in options.texts("get-var"):
@@ -307,7 +334,7 @@ def _get_variables(options: Options, session: Session, console: Console) -> None
             np.lib.format.write_array(buffer, portable(array), allow_pickle=False)
             publish_bytes(path, buffer.getvalue())
         else:
-            console.result(output_lines(name, array))
+            after_publication(partial(console.result, output_lines(name, array)))
 
 
 def _show(

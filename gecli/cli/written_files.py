@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from gecli.cli.output_places import DIRECTORIES, FILES, Place
+from gecli.cli.output_places import DIRECTORIES, FILES, Place, places_of
 from gecli.errors import Diagnostic, InvalidOption
 
 if TYPE_CHECKING:
@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 STDIO = "-"
 # Carried on from command to command: what is read first may be written when the command ends.
 CONTINUED = {"--save-vars": "--load-vars", "--session-out": "--session-in"}
+
+# Written although no model could be loaded, so the files that a model names must be known before.
+WRITTEN_EARLY = ("--log-file", "--report", "--check-report", "--json-file")
 
 _File = tuple[int, int] | str
 
@@ -27,6 +30,12 @@ def check_written_files(subcommand: str, options: Options, models: Sequence[str]
     if not places:
         return
     owners = {_identity(path): (option, path) for option, path in _read(subcommand, options, models)}
+    if subcommand == "compile" and any(_holds_something(place) for place in places if place.option in WRITTEN_EARLY):
+        from gecli.loading.named_files import files_named_in
+
+        for model in models:
+            for path in files_named_in(model, options.text("base-dir") or os.path.dirname(model)):
+                owners.setdefault(_identity(path), ("", path))
     written: dict[_File, Place] = {}
     problems = []
     for place in sorted(places, key=lambda place: place.option != "--output"):
@@ -44,6 +53,37 @@ def check_written_files(subcommand: str, options: Options, models: Sequence[str]
             problems.append(_problem(place, f"{other.option} {other.path}"))
     if problems:
         raise InvalidOption.of(problems)
+
+
+class DataFileCheck:
+    """Told of the files that a model is loaded from (external data...), before anything is written.
+
+    Raises one InvalidOption (E10047) with each output of the command that would overwrite one of them.
+    """
+
+    def __init__(self, options: Options, models: Sequence[str]) -> None:
+        self._options = options
+        self._models = models
+        self._outputs: dict[_File, Place] | None = None
+
+    def __call__(self, model: str, files: Sequence[str]) -> None:
+        if self._outputs is None:
+            places = places_of("compile", self._options, self._models)
+            self._outputs = {_identity(place.path): place for place in places if os.path.isfile(place.path)}
+        if not self._outputs:
+            return
+        from gecli.compiler.depfile import as_typed
+
+        shown = {_identity(path): as_typed(path, model) for path in files}
+        problems = [
+            _problem(self._outputs[each], f"the input {shown[each]}") for each in shown if each in self._outputs
+        ]
+        if problems:
+            raise InvalidOption.of(problems)
+
+
+def _holds_something(place: Place) -> bool:
+    return os.path.isfile(place.path) and os.path.getsize(place.path) > 0
 
 
 def _problem(place: Place, owner: str) -> Diagnostic:

@@ -12,7 +12,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from gecli.artifacts.om_writer import OmImage, write_om
-from gecli.artifacts.publish import published_together, remove_file
+from gecli.artifacts.publish import held_until_published, publish_waiting, published_together, remove_file
 from gecli.cache.fingerprint import Fingerprint, fingerprint_of, toolchain_of
 from gecli.cache.request_digest import option_items
 from gecli.cache.stat_index import StatIndex
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
 Progress = Callable[[str, str], None]
 Notify = Callable[[str], None]
+CheckRead = Callable[[str, Sequence[str]], None]
 
 
 def compile_model(source: str | os.PathLike[str], output: str | os.PathLike[str], **options: str) -> ModelResult:
@@ -65,21 +66,26 @@ def _key_of(name: str) -> str:
 
 
 def compile_models(
-    models: Sequence[str], options: Options, progress: Progress | None = None, notify: Notify | None = None
+    models: Sequence[str],
+    options: Options,
+    progress: Progress | None = None,
+    notify: Notify | None = None,
+    check_read: CheckRead | None = None,
 ) -> CompileReport:
     """Compile every model in one session (or one session each) and publish the results.
 
-    Nothing is written unless every model of the session compiled. `notify` is told when another process is waited for.
-    Raises GecliError, and StoppedEarly.
+    Nothing is written unless every model compiled, or with --keep-going those with a session of their own. `notify` is
+    told when another process is waited for, `check_read` of each model and the files that it was loaded from; it may
+    raise. Raises GecliError, and StoppedEarly.
     """
     jobs = jobs_of(models, options.text("output"))
     check_paths(jobs, options)
     note = directory_note(models, options.text("output") or "")
     report = CompileReport([], platform_setting(options).soc)
     setup = cache_setup(options, jobs)
-    with _session_locks(options):
+    with published_together(), held_until_published(_session_locks(options)):
         if not options.flag("no-session") or len(jobs) == 1:
-            report.models = _compile_session(jobs, options, progress, setup, notify)
+            report.models = _compile_session(jobs, options, progress, setup, notify, check_read)
             report.models[0].notes += [note] if note else []
             if len(jobs) > 1 and (options.integer("jobs") or 1) > 1:
                 report.models[0].notes.append("--jobs had no effect: models of one session depend on each other")
@@ -87,18 +93,18 @@ def compile_models(
         if options.texts("input_shape") or options.texts("dim"):
             _check_names(jobs, options)
         tasks = [
-            partial(_compile_session, [job], options, progress, _part(setup, position), notify)
+            partial(_compile_session, [job], options, progress, _part(setup, position), notify, check_read)
             for position, job in enumerate(jobs)
         ]
         for outcome in _outcomes(tasks, options):
             if isinstance(outcome, list):
                 report.models += outcome
-            elif not options.flag("keep-going"):
+            elif not options.flag("keep-going") or outcome.code == "E10047":  # an output would overwrite an input
                 raise outcome
             else:
                 report.failures.append(outcome)
-    if not report.models:
-        raise combined(report.failures)
+        if not report.models:
+            raise combined(report.failures)
     report.models[0].notes += [note] if note else []
     return report
 
@@ -115,9 +121,11 @@ def _outcomes(
         return
     for task in tasks:
         try:
-            yield task()
+            with published_together():
+                outcome: list[ModelResult] | GecliError = task()
         except GecliError as error:
-            yield error
+            outcome = error
+        yield outcome
 
 
 def _session_locks(options: Options) -> AbstractContextManager[None]:
@@ -148,29 +156,36 @@ def _compile_session(
     progress: Progress | None,
     setup: CacheSetup | CacheOff,
     notify: Notify | None,
+    check_read: CheckRead | None,
 ) -> list[ModelResult]:
     start = perf_counter()
-    loaded = _load(jobs, options, progress) if options.flag("if-changed") else None
+    loaded = _load(jobs, options, progress, check_read) if options.flag("if-changed") else None
     if loaded is not None and _all_up_to_date(jobs, loaded, options):
         from gecli.compiler.up_to_date import up_to_date_result
 
         return [up_to_date_result(job, each, options) for job, each in zip(jobs, loaded)]
     if isinstance(setup, CacheOff):
-        results = _compile_together(jobs, loaded or _load(jobs, options, progress), options, progress)
+        loaded = loaded or _load(jobs, options, progress, check_read)
+        results = _compile_together(jobs, loaded, options, progress)
         for result in results:
             result.notes += [setup.note] if setup.note else []
             result.cache = CacheUse("bypassed", reason=setup.reason) if setup.reason else CacheUse()
     else:
-        results = _compile_cached(jobs, options, progress, setup, notify, loaded)
+        results = _compile_cached(jobs, options, progress, setup, notify, check_read, loaded)
     elapsed = (perf_counter() - start) * 1000
     for result in results:
         result.elapsed_ms = elapsed / len(results)
     return results
 
 
-def _load(jobs: list[Job], options: Options, progress: Progress | None) -> list[LoadedModel]:
+def _load(
+    jobs: list[Job], options: Options, progress: Progress | None, check_read: CheckRead | None
+) -> list[LoadedModel]:
     """Every model, or the errors of all of them: those that could be loaded are compiled to find theirs."""
     loaded, failed = load_all(jobs, options, progress)
+    for each in loaded:
+        if check_read is not None:
+            check_read(each.path, each.files)
     if failed:
         session = new_session(options)
         for each in loaded:
@@ -224,6 +239,7 @@ def _compile_cached(
     progress: Progress | None,
     setup: CacheSetup,
     notify: Notify | None,
+    check_read: CheckRead | None,
     loaded: list[LoadedModel] | None = None,
 ) -> list[ModelResult]:
     """Take models from the cache, or compile and store them. Outputs appear when all models are ready."""
@@ -231,12 +247,12 @@ def _compile_cached(
     from gecli.compiler.direct_hit import deliver_direct, direct_hits
 
     stats = StatIndex(trusting=setup.cache.verify != "full")
-    direct = None if loaded else direct_hits(setup, jobs, options, stats)
+    direct = None if loaded else direct_hits(setup, jobs, options, stats, check_read)
     if direct is not None:
         # An OSError: the entry went away between decision and use, so the long way decides again.
-        with suppress(OSError):
+        with suppress(OSError), published_together():
             return [deliver_direct(setup, job, found, options, stats) for job, found in zip(jobs, direct)]
-    loaded = loaded or _load(jobs, options, progress)
+    loaded = loaded or _load(jobs, options, progress, check_read)
     if len(jobs) > 1 and uses_session(loaded, options):
         results = _compile_together(jobs, loaded, options, progress)
         for result in results:
@@ -273,6 +289,7 @@ def _compile_cached(
         results.append(result)
     not_stored = [work.not_stored for work in works if work.not_stored is not None]
     if not_stored:
+        publish_waiting()  # --require-cache: the outputs are made, the status tells of the cache
         raise not_stored[0]
     return results
 

@@ -20,14 +20,14 @@ def write_depfile(path: str, report: CompileReport, options: Options) -> None:
     others = [text for name in READ_BY if (text := options.text(name))]
     rules = []
     for result in report.models:
-        read = [_as_typed(file, result.source) for file in result.files_read] or [result.source]
+        read = [as_typed(file, result.source) for file in result.files_read] or [result.source]
         wanted = [file for file in dict.fromkeys([*read, *others, *options.config_files]) if file != STDIO]
         outputs = [result.output.path, *([result.rdcpkt.path] if result.rdcpkt else [])]
         rules += [rule(output, wanted) for output in outputs if output != STDIO]
     publish_bytes(path, "".join(rules).encode("utf-8", "surrogateescape"))
 
 
-def _as_typed(path: str, model: str) -> str:
+def as_typed(path: str, model: str) -> str:
     """External data is found by its real path; beside a relative model it is named relative too."""
     if not os.path.isabs(path) or os.path.isabs(model) or model == STDIO:
         return path

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from gecli.artifacts.publish import is_special, place_copy, remove_file
+from gecli.artifacts.publish import after_publication, is_special, place_copy, published_together, remove_file
 from gecli.cache.candidate import Found
+from gecli.cache.events import hit_event, record
 from gecli.cache.layout import OM, RDCPKT, entry_path
 from gecli.cache.model_cache import CacheDir, find_request, model_rows_path, note_use, save_entry_rows
 from gecli.cache.request_digest import known_files, option_items, request_digest
@@ -33,10 +35,17 @@ class Request(NamedTuple):
     items: list[tuple[str, str]]
 
 
-def direct_hits(setup: CacheSetup, jobs: Sequence[Job], options: Options, stats: StatIndex) -> list[Found] | None:
+def direct_hits(
+    setup: CacheSetup,
+    jobs: Sequence[Job],
+    options: Options,
+    stats: StatIndex,
+    check_read: Callable[[str, Sequence[str]], None] | None = None,
+) -> list[Found] | None:
     """An entry for every job, by its request digest; None if any is missing, for the long way.
 
-    Several models of one session are taken only if none has variables, because they would share them.
+    Several models of one session are taken only if none has variables, because they would share them. `check_read` is
+    told of each model and its files, and may raise.
     """
     if setup.cache.mode not in ("rw", "ro"):
         return None
@@ -46,6 +55,8 @@ def direct_hits(setup: CacheSetup, jobs: Sequence[Job], options: Options, stats:
         entry = request and find_request(setup.cache, request.digest, setup.key_of(position), stats)
         if not entry or (entry.has_rdcpkt and len(jobs) > 1 and not options.flag("no-session")):
             return None
+        if request and check_read is not None:
+            check_read(job.source, request.files)
         found.append(entry)
     return found
 
@@ -78,11 +89,12 @@ def deliver(cache: CacheDir, job: Job, found: Found, stats: StatIndex) -> tuple[
 
         refuse_variables_in_one_file(job.om_path, job.source)
     rdcpkt = None
-    if found.has_rdcpkt:
-        rdcpkt = _place(cache, found, RDCPKT, job.rdcpkt_path, stats)
-    om = _place(cache, found, OM, job.om_path, stats)
-    if not found.has_rdcpkt:
-        remove_file(job.rdcpkt_path)
+    with published_together():
+        if found.has_rdcpkt:
+            rdcpkt = _place(cache, found, RDCPKT, job.rdcpkt_path, stats)
+        om = _place(cache, found, OM, job.om_path, stats)
+        if not found.has_rdcpkt:
+            remove_file(job.rdcpkt_path)
     return om, rdcpkt
 
 
@@ -100,9 +112,11 @@ def deliver_direct(setup: CacheSetup, job: Job, found: Found, options: Options, 
 
 
 def finish_hit(cache: CacheDir, found: Found, stats: StatIndex) -> None:
-    """Keep what was learned: use time and stat rows."""
+    """Keep what was learned: use time, stat rows and the counters."""
     note_use(cache, found)
     save_entry_rows(cache, found.key, found.stem, stats)
+    if cache.may_write and found.via:  # an entry that was stored a moment ago is no hit
+        record(cache.path, hit_event(found))
 
 
 def hit_result(job: Job, found: Found, setup: CacheSetup, options: Options) -> ModelResult:
@@ -175,7 +189,7 @@ def _place(cache: CacheDir, found: Found, suffix: str, target: str, stats: StatI
     rows_path = output_rows_path(cache.path, target)
     if not _is_in_place(target, size, digest, rows_path, stats):
         place_copy(source, target, is_meant)
-    remember_output(cache, target, digest)
+    after_publication(partial(remember_output, cache, target, digest))
     return OutputFile(target, size, digest)
 
 

@@ -6,6 +6,7 @@ import hashlib
 import os
 from typing import IO, TYPE_CHECKING
 
+from gecli.artifacts.publish import content_path
 from gecli.compiler.job import STDIO
 
 if TYPE_CHECKING:
@@ -16,8 +17,11 @@ def add_hashes(report: CompileReport) -> None:
     """Fill in the digests that are not known yet, by reading the files."""
     for result in report.models:
         for file in (result.output, result.rdcpkt):
-            if file is not None and not file.sha256 and file.path != STDIO and os.path.isfile(file.path):
-                with open(file.path, "rb") as stream:
+            if file is None or file.sha256 or file.path == STDIO:
+                continue
+            path = content_path(file.path)
+            if os.path.isfile(path):
+                with open(path, "rb") as stream:
                     file.sha256 = hashlib.file_digest(stream, "sha256").hexdigest()
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import field
 from typing import Any
 
-from gecli.compiler.api import new_session
+from gecli.compiler.api import CheckRead, new_session
 from gecli.compiler.graph_compiler import StoppedEarly
 from gecli.compiler.job import Job, jobs_of
 from gecli.compiler.model_loading import check_names, load_model
@@ -37,15 +37,21 @@ def partial_jobs(models: Sequence[str], options: Options) -> list[Job]:
 
 
 def stopped_graphs(
-    models: Sequence[str], options: Options, progress: Callable[[str, str], None] | None = None
+    models: Sequence[str],
+    options: Options,
+    progress: Callable[[str, str], None] | None = None,
+    check_read: CheckRead | None = None,
 ) -> list[tuple[Job, Graph]]:
-    """Every model after the stage or pass of --stop-after. Raises GecliError."""
+    """Every model after the stage or pass of --stop-after. Raises GecliError, and what `check_read` raises."""
     stage = options.text("stop-after")
     session = new_session(options)
     found = []
     jobs = partial_jobs(models, options)
     all_loaded = [load_model(job, options, progress) for job in jobs]
     check_names(all_loaded)
+    for loaded in all_loaded:
+        if check_read is not None:
+            check_read(loaded.path, loaded.files)
     for job, loaded in zip(jobs, all_loaded):
         if stage == PARSE:
             found.append((job, loaded.graph))

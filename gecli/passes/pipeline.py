@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -79,6 +80,8 @@ class Dump:
     directory: Path
     stages: frozenset[str] = frozenset()
     _number: int = 0
+    _made: list[Path] = field(default_factory=list)
+    _is_new: bool = False
 
     def before(self, step: Pass, graph: Graph, ctx: PassContext) -> None: ...
 
@@ -88,20 +91,33 @@ class Dump:
         if self.stages and step.stage.value not in self.stages and step.name not in self.stages:
             return
         path = self.directory / f"ge_readable_{self._number:08d}_graph_{ctx.graph_id}_{step.name}.txt"
-        is_new = not self.directory.exists()
+        temporary = path.with_name(f".{path.name}.tmp-{os.getpid()}")  # an older dump is replaced by a whole one
+        self._is_new = self._is_new or not self.directory.exists()
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
-            path.write_text(text(graph), encoding="utf-8")
-        except OSError as error:
+            temporary.write_text(text(graph), encoding="utf-8")
+            self._made += [] if path.exists() else [path]
+            temporary.replace(path)
+        except BaseException as error:
             with suppress(OSError):
-                path.unlink(missing_ok=True)
-                if is_new:
-                    self.directory.rmdir()
+                temporary.unlink()
+            if not isinstance(error, OSError):
+                raise
+            self._take_back()
             raise OutputError(
                 "G6001", f"the dump {path} cannot be written", why=error.strerror or str(error), file=str(path),
                 option="--dump-graph", do="name another directory with --dump-graph, or leave it out",
             ) from error  # fmt: skip
         self._number += 1
+
+    def _take_back(self) -> None:
+        """Remove the dumps of this compile: without the next ones they would look like those of another."""
+        for path in self._made:
+            with suppress(OSError):
+                path.unlink()
+        if self._is_new:
+            with suppress(OSError):
+                self.directory.rmdir()
 
 
 def enabled(step: type[Pass] | Pass, settings: CompileSettings) -> bool:

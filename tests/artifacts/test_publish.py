@@ -4,15 +4,32 @@ from __future__ import annotations
 
 import errno
 import os
+import pickle
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from gecli.artifacts import publish
-from gecli.artifacts.publish import place_copy, publish_bytes, published_together, publishing, remove_file
+from gecli.artifacts.publish import (
+    after_publication,
+    content_path,
+    handed_over,
+    held_until_published,
+    lock_taken_over,
+    place_copy,
+    publish_bytes,
+    publish_waiting,
+    published_together,
+    publishing,
+    remove_file,
+    start_apart,
+    take_over,
+)
 from gecli.errors import OutputError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -130,6 +147,133 @@ def test_none_of_the_files_appears_when_a_later_one_fails(tmp_path: Path) -> Non
     assert sorted(os.listdir(tmp_path)) == ["a", "file"]
     publish_bytes(tmp_path / "a", b"3")
     assert (tmp_path / "a").read_bytes() == b"3"
+
+
+def listed(directory: Path) -> list[str]:
+    return sorted(str(each.relative_to(directory)) for each in directory.rglob("*"))
+
+
+def test_a_block_inside_another_appears_with_it_and_fails_alone(tmp_path: Path) -> None:
+    with published_together():
+        publish_bytes(tmp_path / "a", b"1")
+        with published_together():
+            publish_bytes(tmp_path / "b", b"2")
+        with pytest.raises(KeyError), published_together():
+            publish_bytes(tmp_path / "deep" / "c", b"3")
+            after_publication(lambda: (tmp_path / "d").touch())
+            raise KeyError
+        assert not {"a", "b", "deep"} & set(listed(tmp_path))
+    assert listed(tmp_path) == ["a", "b"]
+
+
+def test_what_follows_on_a_file_waits_for_it_and_locks_are_held_until_then(tmp_path: Path) -> None:
+    seen: list[tuple[str, list[str]]] = []
+
+    @contextmanager
+    def lock() -> Iterator[None]:
+        yield
+        seen.append(("free", listed(tmp_path)))
+
+    (tmp_path / "old").touch()
+    with published_together():
+        with held_until_published(lock()):
+            publish_bytes(tmp_path / "a", b"1")
+        after_publication(lambda: seen.append(("after", listed(tmp_path))))
+        assert remove_file(tmp_path / "old") is True
+        assert (tmp_path / "old").exists() and seen == []
+    assert seen == [("after", ["a", "old"]), ("free", ["a"])]
+    with held_until_published(lock()):
+        after_publication(lambda: seen.append(("now", [])))
+    assert [name for name, _ in seen[2:]] == ["now", "free"]
+
+
+def test_an_error_leaves_what_was_published_before_it(tmp_path: Path) -> None:
+    with pytest.raises(KeyError), published_together():
+        publish_bytes(tmp_path / "a", b"1")
+        publish_waiting()
+        assert listed(tmp_path) == ["a"]
+        publish_bytes(tmp_path / "b", b"2")
+        raise KeyError
+    assert listed(tmp_path) == ["a"]
+
+
+def test_a_file_can_be_read_while_it_waits(tmp_path: Path) -> None:
+    target = tmp_path / "a"
+    with published_together():
+        for data in (b"1", b"2"):
+            publish_bytes(target, data)
+        assert Path(content_path(str(target))).read_bytes() == b"2"
+        assert content_path(str(tmp_path / "b")) == str(tmp_path / "b")
+    assert content_path(str(target)) == str(target) and target.read_bytes() == b"2"
+    assert listed(tmp_path) == ["a"]
+
+
+@pytest.mark.parametrize("behind", [False, True])
+def test_a_stop_between_the_renames_comes_when_all_files_are_in_place(
+    behind: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, calls = os.replace, []
+
+    def replace(source: str, target: str) -> None:
+        calls.append(target)
+        if behind or len(calls) != 2:
+            real(source, target)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "replace", replace)
+    with pytest.raises(KeyboardInterrupt), published_together():
+        for name in "abc":
+            publish_bytes(tmp_path / name, b"1")
+    assert listed(tmp_path) == ["a", "b", "c"]
+    assert publish._temporaries == set()
+
+
+def test_a_rename_that_fails_leaves_no_temporary_file(tmp_path: Path) -> None:
+    with pytest.raises(OutputError), published_together():
+        for name in "abc":
+            publish_bytes(tmp_path / name, b"1")
+        (tmp_path / "b").mkdir()
+    assert listed(tmp_path) == ["a", "b"]
+
+
+def test_a_thousand_files_need_few_descriptors(tmp_path: Path) -> None:
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
+    try:
+        with published_together():
+            for number in range(1000):
+                publish_bytes(tmp_path / str(number), b"")
+            assert not any(not name.startswith(".") for name in listed(tmp_path))
+        assert listed(tmp_path) == sorted(map(str, range(1000)))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_files_of_another_process_appear_with_those_of_this_one(tmp_path: Path) -> None:
+    reader, writer = os.pipe()
+    with published_together():
+        publish_bytes(tmp_path / "a", b"1")
+        child = os.fork()
+        if child == 0:
+            start_apart()
+            publish_bytes(tmp_path / "b", b"2")
+            remove_file(tmp_path / "old")
+            os.write(writer, pickle.dumps(handed_over()))
+            os._exit(0)
+        os.waitpid(child, 0)
+        take_over(*pickle.loads(os.read(reader, 1 << 16)))
+        lock_taken_over()
+        (tmp_path / "old").touch()
+        subprocess.run([sys.executable, "-c", PUBLISH, tmp_path / "b"], check=True, cwd=ROOT)
+        assert (tmp_path / "b").read_bytes() == b"3"  # and the one that waits was not taken for one left behind
+    assert listed(tmp_path) == ["a", "b"]
+    assert (tmp_path / "b").read_bytes() == b"2"
+
+
+PUBLISH = "import sys; from gecli.artifacts.publish import publish_bytes; publish_bytes(sys.argv[1], b'3')"
 
 
 def test_a_stale_companion_is_removed_once(tmp_path: Path) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
@@ -45,7 +46,7 @@ def inspect_command(options: Options, paths: list[str], screen: Screen) -> int:
     _check(options, paths)
     if options.flag("print-schema"):
         return _print_schema(options, paths, screen)
-    with _output(options, screen) as out, _store(options) as store:
+    with _together(options), _output(options, screen) as out, _store(options) as store:
         if options.flag("oneline"):
             return _one_line_each(options, paths, screen, out)
         if len(paths) == 1:
@@ -177,10 +178,12 @@ def _shown(options: Options, path: str, place: str, store: Store) -> tuple[View,
 def _view_or_files(subject: Subject, options: Options, store: Store) -> View:
     if not options.texts("extract"):
         return view_of(subject, options, store)
+    from gecli.artifacts.publish import published_together
     from gecli.report.inspect.extraction import extract
 
     names, directory = options.texts("extract"), options.text("to") or "."
-    return extract(subject, names, directory, origin_format=options.flag("origin-format"))
+    with published_together():
+        return extract(subject, names, directory, origin_format=options.flag("origin-format"))
 
 
 def view_of(subject: Subject, options: Options, store: Store) -> View:
@@ -441,6 +444,15 @@ class Output:
         entry["document"] = json.loads("".join(json_chunks(entry["document"])))
 
 
+def _together(options: Options) -> AbstractContextManager[None]:
+    """With -o FILE all files appear at once. Else a reader of stdout that goes takes no file away."""
+    if options.text("output") in (None, "", STDIN):
+        return nullcontext()
+    from gecli.artifacts.publish import published_together
+
+    return published_together()
+
+
 @contextmanager
 def _store(options: Options) -> Iterator[Store]:
     """What happens to the data that the document of --json describes."""
@@ -462,11 +474,11 @@ def _output(options: Options, screen: Screen) -> Iterator[Output]:
     if not target or target == STDIN:
         yield Output(screen, _stdout_writer(screen.stdout), is_file=False)
         return
-    from gecli.artifacts.publish import publishing
+    from gecli.artifacts.publish import after_publication, publishing
 
     with publishing(target) as stream:
         yield Output(screen, lambda text: stream.write(text.encode("utf-8", "backslashreplace")), is_file=True)
-    screen.say(f"wrote {os.fspath(target)}", level=1)
+    after_publication(partial(screen.say, f"wrote {os.fspath(target)}", level=1))
 
 
 def _stdout_writer(stdout: TextIO) -> Any:
