@@ -19,7 +19,7 @@ from gecli.report.inspect.summary_text import summary_blocks
 from gecli.report.inspect.task_list import stored_code, task_counts
 from gecli.report.inspect.tensors import external_weights, held_tensors
 from gecli.report.inspect.variables import variable_totals
-from gecli.report.inspect.view import View
+from gecli.report.inspect.view import PackedRows, View
 from gecli.report.sizes import dtype_text, shape_text
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ def _model_facts(subject: Subject) -> dict[str, Any]:
         "memory_segments": _segments(attrs.get("sub_memory_info")),
         "tasks": task_counts(subject),
         "kernels": _kernel_counts(subject),
-        "external_weights": list(external_weights(subject)),
+        "external_weights": PackedRows(external_weights(subject)).as_list(),
     }
 
 

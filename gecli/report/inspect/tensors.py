@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any
 
 from gecli.errors import Diagnostic
@@ -12,7 +13,7 @@ from gecli.records import dataclass
 from gecli.report.inspect.attribute_values import desc_json
 from gecli.report.inspect.nodes import WHOLE_NAME, weights_of
 from gecli.report.inspect.subject import Subject
-from gecli.report.inspect.view import Block, Table, View, cell
+from gecli.report.inspect.view import Block, PackedRows, Rows, Table, View, cell
 from gecli.report.sizes import counted, dtype_text, shape_text, size_text
 
 COLUMNS = ("name", "dtype", "format", "shape", "bytes", "offset", "where", "sha256")
@@ -45,22 +46,61 @@ def held_tensors(subject: Subject) -> Iterator[HeldTensor]:
 
 
 def tensors_view(subject: Subject, *, statistics: bool = False) -> View:
-    rows = [_held_json(subject, each, statistics) for each in held_tensors(subject)]
-    _mark_duplicates(rows)
-    rows += list(_external(subject))
+    remarks = _Remarks()
+    held = (_held_json(subject, each, statistics) for each in held_tensors(subject))
+    rows = PackedRows(remarks.seen(row) for row in chain(held, _external(subject)))
     columns = COLUMNS + (STATISTICS if statistics else ())
     right = frozenset(("bytes", "offset", *STATISTICS))
-    total = sum(row["available"] or 0 for row in rows)
-    blocks: list[Block] = [Table(columns, [_cells(row, statistics) for row in rows], right)]
-    blocks.append(_total_text(rows, total))
-    blocks += _remarks(rows)
-    return View("tensors", {"count": len(rows), "bytes": total, "tensors": rows}, blocks)
+    blocks: list[Block] = [Table(columns, Rows(lambda: (_cells(row, statistics) for row in rows)), right)]
+    blocks += remarks.lines(len(rows))
+    return View("tensors", {"count": len(rows), "bytes": remarks.total, "tensors": rows.as_list()}, blocks)
 
 
-def _total_text(rows: list[dict[str, Any]], total: int) -> str:
-    text = f"{counted(len(rows), 'tensor')}, {size_text(total)} in the file"
-    lacking = sum(1 for row in rows if row["stored"] != "external" and row["available"] < row["bytes"])
-    return f"{text}; {lacking} not there or only in part" if lacking else text
+class _Remarks:
+    """What is said of all tensors together, noted while their rows are made."""
+
+    def __init__(self) -> None:
+        self.total = 0
+        self.lacking = 0
+        self.unused: list[str] = []
+        self.unused_count = self.unused_bytes = 0
+        self.twice: list[tuple[str, str]] = []
+        self.twice_count = 0
+        self._first: dict[bytes, str] = {}
+
+    def seen(self, row: dict[str, Any]) -> dict[str, Any]:
+        """The row, with the name of the first tensor that has the same bytes, type and shape."""
+        self.total += row["available"] or 0
+        name = row["name"]
+        if row["stored"] == "external":
+            return row
+        self.lacking += row["available"] < row["bytes"]
+        if row["users"] == 0 and row["type"] in CONST_TYPES:
+            self.unused_count += 1
+            self.unused_bytes += row["bytes"]
+            if len(self.unused) < SHOWN_REMARKS:
+                self.unused.append(name)
+        if row["bytes"] and row["sha256"]:
+            form = f"{row['bytes']} {row['dtype']} {row['shape']}"
+            first = self._first.setdefault(bytes.fromhex(row["sha256"]) + form.encode(), name)
+            if first != name:
+                row["same_as"] = first
+                self.twice_count += 1
+                if len(self.twice) < SHOWN_REMARKS:
+                    self.twice.append((name, first))
+        return row
+
+    def lines(self, count: int) -> Iterator[str]:
+        """The total, and the bytes that nobody needs."""
+        text = f"{counted(count, 'tensor')}, {size_text(self.total)} in the file"
+        yield f"{text}; {self.lacking} not there or only in part" if self.lacking else text
+        if self.unused:
+            names = ", ".join(cell(name, 60) for name in self.unused)
+            more = f" and {self.unused_count - SHOWN_REMARKS} more" if self.unused_count > SHOWN_REMARKS else ""
+            yield f"no node reads {names}{more}: {size_text(self.unused_bytes)}"
+        yield from (f"{cell(name)} has the bytes of {cell(first)}" for name, first in self.twice)
+        if self.twice_count > SHOWN_REMARKS:
+            yield f"and {self.twice_count - SHOWN_REMARKS} more with the bytes of another"
 
 
 def _held_json(subject: Subject, each: HeldTensor, statistics: bool) -> dict[str, Any]:
@@ -96,32 +136,6 @@ def _held_json(subject: Subject, each: HeldTensor, statistics: bool) -> dict[str
 
         row["stats"] = tensor_statistics(weight)
     return row
-
-
-def _mark_duplicates(rows: list[dict[str, Any]]) -> None:
-    """`same_as` names the first tensor with the same bytes, type and shape."""
-    first: dict[tuple[Any, ...], str] = {}
-    for row in rows:
-        content = (row["sha256"], row["bytes"], row.get("dtype"), tuple(row.get("shape", ())))
-        name = first.setdefault(content, row["name"])
-        if name != row["name"] and row["bytes"] and row["sha256"]:
-            row["same_as"] = name
-
-
-def _remarks(rows: list[dict[str, Any]]) -> Iterator[str]:
-    """Bytes that nobody needs."""
-    unused = [row for row in rows if row["users"] == 0 and row["type"] in CONST_TYPES]
-    if unused:
-        yield f"no node reads {_listed(unused)}: {size_text(sum(row['bytes'] or 0 for row in unused))}"
-    twice = [row for row in rows if row["same_as"] is not None]
-    yield from (f"{cell(row['name'])} has the bytes of {cell(row['same_as'])}" for row in twice[:SHOWN_REMARKS])
-    if len(twice) > SHOWN_REMARKS:
-        yield f"and {len(twice) - SHOWN_REMARKS} more with the bytes of another"
-
-
-def _listed(rows: list[dict[str, Any]]) -> str:
-    names = [cell(row["name"], 60) for row in rows[:SHOWN_REMARKS]]
-    return ", ".join(names) + (f" and {len(rows) - len(names)} more" if len(rows) > len(names) else "")
 
 
 def _place(subject: Subject, offset: int) -> tuple[str, int | None]:

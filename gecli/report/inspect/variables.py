@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from gecli.ir.attributes import INIT_VALUE, REF_VAR_SRC_VAR_NAME, VARIABLE_MEMORY_TYPES
 from gecli.report.inspect.attribute_values import desc_json
 from gecli.report.inspect.subject import Subject
-from gecli.report.inspect.view import Block, Table, View, cell
+from gecli.report.inspect.view import Block, PackedRows, Rows, Table, View, cell
 from gecli.report.sizes import dtype_text, shape_text, size_text
 from gecli.variables.mem_resource import MemoryType
 from gecli.variables.sizes import span_bytes
@@ -32,18 +32,20 @@ def vars_view(subject: Subject, *, draw_map: bool = False) -> View:
     if subject.kind == "rdcpkt":
         return _record_view(subject)
     facts = session_facts(subject) if subject.kind == "session" else variable_facts(subject)
-    rows = facts["variables"]
+    rows: PackedRows[dict[str, Any]] = facts["variables"]
+    facts["variables"] = rows.as_list()
     blocks: list[Block] = [_table(rows)]
     blocks.append(
         f"{len(rows)} variables, {size_text(sum(row['size'] for row in rows))}"
         + (f", base {facts['base']:#x}" if facts["base"] is not None else "")
     )
     blocks += _extra_lines(rows)
-    if facts["record"] is None and rows and subject.kind != "session":
+    if facts["record"] is None and len(rows) and subject.kind != "session":
         blocks.append("no variable record beside the file: roads and staged descriptions are unknown")
     if draw_map:
-        facts["map"] = address_map(rows, facts["base"])
-        blocks.append(Table(MAP_COLUMNS, [_map_cells(row) for row in facts["map"]],
+        blocks_and_gaps = PackedRows(address_map(rows, facts["base"]))
+        facts["map"] = blocks_and_gaps.as_list()
+        blocks.append(Table(MAP_COLUMNS, Rows(lambda: map(_map_cells, blocks_and_gaps)),
                             frozenset(("address", "offset", "bytes"))))  # fmt: skip
     return View("vars", facts, blocks)
 
@@ -55,31 +57,34 @@ def variable_facts(subject: Subject) -> dict[str, Any]:
     base = base if isinstance(base, int) else None
     size = model.attrs.get("variable_size")
     record = subject.variable_record()
-    writers = _writers(subject)
-    rows: list[dict[str, Any]] = []
-    seen: set[str] = set()
-    for _, _, node, place in subject.nodes():
-        if not _is_in_variable_memory(node) or node.name in seen:
-            continue
-        seen.add(node.name)
-        address = place.output_offsets[0] if place.output_offsets else None
-        rows.append(_variable_row(node, address, base, record.after if record else None, writers.get(node.name, [])))
     return {
         "base": base,
         "variable_size": size if isinstance(size, int) else None,
         "record": None if record is None else subject.record_path,
-        "variables": rows,
+        "variables": PackedRows(_variable_rows(subject, base, record.after if record else None)),
     }
+
+
+def _variable_rows(subject: Subject, base: int | None, after: VarDescCache | None) -> Iterator[dict[str, Any]]:
+    writers = _writers(subject)
+    seen: set[str] = set()
+    for _, graph in subject.graphs():
+        for node in graph.nodes:
+            if not _is_in_variable_memory(node) or node.name in seen:
+                continue
+            seen.add(node.name)
+            offsets = graph.placements[node].output_offsets
+            yield _variable_row(node, offsets[0] if offsets else None, base, after, writers.get(node.name, []))
 
 
 def session_facts(subject: Subject) -> dict[str, Any]:
     """Every storage form that a session snapshot has an address for, in address order."""
     manager = subject.session()
     resource = manager.resource
-    rows = [
+    rows = PackedRows(
         _session_row(key, entry, resource)
         for key, entry in sorted(resource.addresses.items(), key=lambda item: (item[1].address, item[0]))
-    ]
+    )
     return {
         "base": manager.logic_base,
         "variable_size": manager.hbm.used_bytes,
@@ -169,12 +174,12 @@ def _road_json(road: TransRoad | None) -> list[dict[str, Any]]:
     return [{"type": step.type, "from": desc_json(step.src), "to": desc_json(step.dst)} for step in road or ()]
 
 
-def _table(rows: list[dict[str, Any]]) -> Table:
+def _table(rows: PackedRows[dict[str, Any]]) -> Table:
     """Columns of facts that no row knows are left out."""
     graphs = any(row["first_graph"] is not None or row["changed_graph"] is not None for row in rows)
     writers = any(row["writers"] for row in rows)
     columns = COLUMNS + (("first graph", "changed graph") if graphs else ()) + (("writers",) if writers else ())
-    return Table((*columns, "road"), [_cells(row, graphs, writers) for row in rows], RIGHT)
+    return Table((*columns, "road"), Rows(lambda: (_cells(row, graphs, writers) for row in rows)), RIGHT)
 
 
 def _cells(row: dict[str, Any], graphs: bool, writers: bool) -> tuple[str, ...]:
@@ -203,12 +208,11 @@ def road_text(road: list[dict[str, Any]]) -> str:
     return text
 
 
-def _extra_lines(rows: list[dict[str, Any]]) -> Iterator[str]:
+def _extra_lines(rows: Iterable[dict[str, Any]]) -> Iterator[str]:
     """What the table has no column for, where it says something."""
-    staged = [row for row in rows if row["staged_desc"] is not None]
-    for row in staged:
-        desc = row["staged_desc"]
-        yield f"{cell(row['name'])}: staged {desc['format']} {shape_text(desc['shape'])}"
+    staged = [(row["name"], row["staged_desc"]) for row in rows if row["staged_desc"] is not None]
+    for name, desc in staged:
+        yield f"{cell(name)}: staged {desc['format']} {shape_text(desc['shape'])}"
     if staged:
         yield "  staged: the form that this compile chose and the session has not taken over yet"
     changed = [cell(row["name"]) for row in rows if row["changed"] and row["changed_graph"] is None]
@@ -217,29 +221,29 @@ def _extra_lines(rows: list[dict[str, Any]]) -> Iterator[str]:
         yield "  changed: stored in a new form; graphs of the session compiled with the old one are compiled again"
 
 
-def address_map(rows: list[dict[str, Any]], base: int | None) -> list[dict[str, Any]]:
+def address_map(rows: Iterable[dict[str, Any]], base: int | None) -> Iterator[dict[str, Any]]:
     """Blocks and gaps in address order; a block is padded to 512 bytes and followed by a guard of 1024.
 
     What begins where a larger one does shares its block: another form of a variable, or equal constants.
     """
-    placed = [row for row in rows if row["offset"] is not None]
-    placed.sort(key=lambda row: (row["offset"], -row["size"], row["name"]))
-    found: list[dict[str, Any]] = []
+    found = ((row["offset"], row["size"], row["name"], row["span"]) for row in rows if row["offset"] is not None)
+    placed = sorted(found, key=lambda each: (each[0], -each[1], each[2]))
+
+    def entry(kind: str, name: str | None, offset: int, size: int) -> dict[str, Any]:
+        return {"kind": kind, "name": name, "offset": offset, "size": size, "address": (base or 0) + offset}
+
     position, block = 0, -1
-    for row in placed:
-        start, size, span = row["offset"], row["size"], row["span"]
+    for start, size, name, span in placed:
         if start == block:
-            found.append({"kind": "shared", "name": row["name"], "offset": start, "size": size})
+            yield entry("shared", name, start, size)
             continue
         block = start
         if start > position:
-            found.append({"kind": "gap", "name": None, "offset": position, "size": start - position})
-        kind = "overlap" if start < position else "variable"
-        found.append({"kind": kind, "name": row["name"], "offset": start, "size": size})
+            yield entry("gap", None, position, start - position)
+        yield entry("overlap" if start < position else "variable", name, start, size)
         if span > size:
-            found.append({"kind": "padding", "name": None, "offset": start + size, "size": span - size})
+            yield entry("padding", None, start + size, span - size)
         position = max(position, start + span)
-    return [{**entry, "address": (base or 0) + entry["offset"]} for entry in found]
 
 
 def _map_cells(row: dict[str, Any]) -> tuple[str, ...]:
