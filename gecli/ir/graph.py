@@ -352,7 +352,7 @@ class Graph:
 
     def copy(self) -> Graph:
         """An independent copy of this graph and its subgraphs (weights are shared: they are references)."""
-        names = {sub.name for sub in self.all_graphs()} - {self.name}
+        names = [sub.name for sub in self.all_graphs() if sub is not self]
         root = self._copy_one(None)
         for name in names:
             root.subgraphs[name] = self.subgraphs[name]._copy_one(root)

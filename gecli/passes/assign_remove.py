@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Mapping
 from dataclasses import replace
 
 from gecli.errors import CompileError
@@ -37,20 +37,53 @@ class AssignRemove(Pass):
     def run(self, graph: Graph, ctx: PassContext) -> Counter[str]:
         counts = Counter[str]()
         names = Counter(node.name for each in graph.root.all_graphs() for node in each.nodes_of(*VARIABLE_TYPES))
+        removed: list[OpDesc] = []
+        handed_on: dict[Port, str] = {}
         for each in graph.all_graphs():
-            for assign in each.nodes_of("Assign"):
-                if _is_removable(each, assign, names):
-                    variable = _remove(each, assign)
-                    counts["assigns_removed"] += 1
-                    ctx.record(self.name, "assign_removed", variable=variable.name, node=assign.name)
-            for port in _marked_outputs(each):
-                counts["names_handed_on"] += _hand_on(port)
+            planned = _removable(each, names, ctx)
+            removed += planned
+            handed_on |= _handed_on(each, planned)
+        for assign in removed:
+            name = assign.name
+            variable = _remove(assign.graph, assign)
+            counts["assigns_removed"] += 1
+            ctx.record(self.name, "assign_removed", variable=variable.name, node=name)
+        for port, variable_name in handed_on.items():
+            port.node.output_descs[port.index] = port.desc.with_attr(ASSIGN_VAR_NAME, variable_name)
+            counts["names_handed_on"] += 1
         return counts
 
 
-def _is_removable(graph: Graph, assign: OpDesc, names: Counter[str]) -> bool:
-    """Raises CompileError for an Assign without its two inputs."""
-    if len(assign.inputs) < 2 or assign.inputs[0] is None or assign.inputs[1] is None:
+def _removable(graph: Graph, names: Counter[str], ctx: PassContext) -> list[OpDesc]:
+    """The Assign nodes that go. Raises CompileError for an Assign without its two inputs.
+
+    All are judged by one order of the graph: the value of each stands before its variable in it, so that all the new
+    edges together make no cycle.
+    """
+    found = []
+    place: dict[OpDesc, int] = {}
+    for assign in graph.nodes_of("Assign"):
+        reference, value = _inputs_of(assign)
+        variable = reference.node
+        if variable.control_out and not place:
+            place = {node: position for position, node in enumerate(graph.nodes())}
+        why = _why_not(reference, value, names)
+        if not why and variable.control_out and not _comes_behind(place, variable, value.node):
+            why = "something behind the variable may run before the value"
+        if not why:
+            found.append(assign)
+        elif variable.is_variable and variable.ref_variable is None:
+            ctx.record(AssignRemove.name, "assign_kept", variable=variable.name, node=assign.name, reason=why)
+    return found
+
+
+def _comes_behind(place: Mapping[OpDesc, int], variable: OpDesc, value: OpDesc) -> bool:
+    return place[variable] > place[value]
+
+
+def _inputs_of(assign: OpDesc) -> tuple[Port, Port]:
+    reference, value = (*assign.inputs, None, None)[:2]
+    if reference is None or value is None:
         raise CompileError(
             "G2018",
             f"Assign {assign.name!r} has an input that is not connected",
@@ -58,17 +91,27 @@ def _is_removable(graph: Graph, assign: OpDesc, names: Counter[str]) -> bool:
             where=f"node {assign.name} (Assign)",
             node=assign.name,
         )
-    reference, value = assign.inputs[0], assign.inputs[1]
+    return reference, value
+
+
+def _why_not(reference: Port, value: Port, names: Counter[str]) -> str:
+    """Why a value cannot be computed into a variable; empty when it can."""
     variable = reference.node
-    if variable.type not in VARIABLE_TYPES or variable.ref_variable is not None or variable.data_inputs:
-        return False
-    if names[variable.name] > 1 or not _can_be_placed(value):
-        return False
-    if len(reference.node.users[reference.index]) != 1 or len(value.node.users[value.index]) != 1:
-        return False
-    if not value.desc.same_storage(reference.desc):
-        return False  # Assign without shape validation
-    return not variable.control_out or _comes_behind(graph, variable, value.node)
+    if variable.type not in VARIABLE_TYPES or variable.ref_variable is not None:
+        return "it writes no variable directly"
+    if variable.data_inputs:
+        return "another value is computed into the variable"
+    if names[variable.name] > 1:
+        return "another node stands for the variable"
+    if not _can_be_placed(value):
+        return "the value has a place of its own"
+    if len(reference.node.users[reference.index]) != 1:
+        return "the variable has other readers"
+    if len(value.node.users[value.index]) != 1:
+        return "the value has other readers"
+    if not value.desc.same_storage(reference.desc):  # Assign without shape validation
+        return "the value has another form than the variable"
+    return ""
 
 
 def _can_be_placed(value: Port) -> bool:
@@ -85,11 +128,6 @@ def _can_be_placed(value: Port) -> bool:
     return value.index >= len(names) or names[value.index] not in kind.writes
 
 
-def _comes_behind(graph: Graph, variable: OpDesc, value: OpDesc) -> bool:
-    nodes = graph.nodes()
-    return nodes.index(variable) >= nodes.index(value)
-
-
 def _remove(graph: Graph, assign: OpDesc) -> OpDesc:
     reference, value = assign.inputs[0], assign.inputs[1]
     assert reference is not None and value is not None
@@ -101,18 +139,41 @@ def _remove(graph: Graph, assign: OpDesc) -> OpDesc:
     return variable
 
 
-def _marked_outputs(graph: Graph) -> Iterator[Port]:
-    """Outputs that are computed into a variable and in place of an input, the last ones first."""
+def _handed_on(graph: Graph, removed: list[OpDesc]) -> dict[Port, str]:
+    """Outputs to mark because one that is computed into a variable overwrites them, with the variable's name.
+
+    `removed` are the assigns that go, whose values become such outputs. Raises CompileError for an output that
+    replaces an input which is not connected.
+    """
+    marked = dict(_computed_into(assign) for assign in removed)
+    found: dict[Port, str] = {}
+    if not marked and not any(INPLACE_INDEX in desc.attrs for node in graph.nodes() for desc in node.output_descs):
+        return found
     for node in reversed(graph.nodes()):
         for index, desc in enumerate(node.output_descs):
-            if desc.attrs and ASSIGN_VAR_NAME in desc.attrs and INPLACE_INDEX in desc.attrs:
-                yield Port(node, index)
+            port = Port(node, index)
+            name = marked.get(port) or desc.attrs.get(ASSIGN_VAR_NAME)
+            if not name or INPLACE_INDEX not in desc.attrs:
+                continue
+            source = _overwritten(port)
+            if source.desc.attrs.get(ASSIGN_VAR_NAME) != name and _may_be_overwritten(source):
+                marked[source] = found[source] = name
+    return found
 
 
-def _hand_on(port: Port) -> bool:
-    """Let the input that `port` overwrites be computed into the variable too. Raises CompileError if it has none."""
-    slot, name = port.desc.attrs[INPLACE_INDEX], port.desc.attrs[ASSIGN_VAR_NAME]
-    source = port.node.inputs[slot] if 0 <= slot < len(port.node.inputs) else None
+def _computed_into(assign: OpDesc) -> tuple[Port, str]:
+    reference, value = _inputs_of(assign)
+    return value, reference.node.name
+
+
+def _may_be_overwritten(source: Port) -> bool:
+    """GE marks every producer: also an input of the model, and what others read."""
+    return _can_be_placed(source) and len(source.node.users[source.index]) == 1
+
+
+def _overwritten(port: Port) -> Port:
+    slot = port.desc.attrs[INPLACE_INDEX]
+    source: Port | None = port.node.inputs[slot] if 0 <= slot < len(port.node.inputs) else None
     if source is None:
         raise CompileError(
             "G2018",
@@ -121,7 +182,4 @@ def _hand_on(port: Port) -> bool:
             where=f"node {port.node.name} ({port.node.type})",
             node=port.node.name,
         )
-    if source.desc.attrs.get(ASSIGN_VAR_NAME) == name:
-        return False
-    source.node.output_descs[source.index] = source.desc.with_attr(ASSIGN_VAR_NAME, name)
-    return True
+    return source

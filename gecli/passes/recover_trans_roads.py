@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from typing import NamedTuple
 
 from gecli.errors import CompileError
+from gecli.ir.attributes import INIT_VALUE
 from gecli.ir.graph import Graph
 from gecli.ir.op_desc import OpDesc, Use
 from gecli.ir.surgery import insert_after, insert_on_edge, move_in_control
@@ -32,17 +34,41 @@ class RecoverTransRoads(Pass):
     def run(self, graph: Graph, ctx: PassContext) -> Counter[str]:
         counts = Counter[str]()
         planned = [
-            (each, node, road)
+            _plan(node, road)
             for each in graph.all_graphs()
             for node in each.nodes_of("Variable")
             if (road := _road_to_recover(node, ctx))
         ]
-        for each, node, road in planned:
-            inserted = _recover(each, node, road)
-            counts["conversions_inserted"] += inserted
+        for plan in planned:
+            node = plan.node
+            counts["conversions_inserted"] += len(plan.conversions)
             counts["variables_recovered"] += node.ref_variable is None
-            ctx.record(self.name, "recovered", variable=node.ref_variable or node.name, node=node.name, steps=len(road))
+            steps = len(plan.conversions)
+            ctx.record(self.name, "recovered", variable=node.ref_variable or node.name, node=node.name, steps=steps)
+            _recover(plan)
         return counts
+
+
+class _Plan(NamedTuple):
+    """A variable or ref, the nodes that are inserted at it (the nearest one first), and its stored descriptors."""
+
+    node: OpDesc
+    conversions: list[OpDesc]
+    input_desc: TensorDesc
+    output_desc: TensorDesc
+
+
+def _plan(node: OpDesc, road: TransRoad) -> _Plan:
+    steps = road.reversed() if node.ref_variable is None else tuple(reversed(road))
+    conversions = [node_of(step, "", node) for step in steps]
+    stored = _plain(road.target)
+    if node.ref_variable is not None:
+        return _Plan(node, conversions, stored, stored)
+    declared, initial = node.output_descs[0], node.init_value
+    desc = replace(road.target, name=declared.name, attrs=declared.attrs)
+    if initial is not None:
+        desc = desc.with_attr(INIT_VALUE, road.convert_weight(initial))
+    return _Plan(node, conversions, stored, desc)
 
 
 def _road_to_recover(node: OpDesc, ctx: PassContext) -> TransRoad | None:
@@ -74,34 +100,31 @@ def _plain(desc: TensorDesc) -> TensorDesc:
     return replace(desc, attrs=NO_ATTRS)
 
 
-def _recover(graph: Graph, node: OpDesc, road: TransRoad) -> int:
+def _recover(plan: _Plan) -> None:
+    node = plan.node
+    graph: Graph = node.graph
     if node.ref_variable is None:
-        _insert_behind(graph, node, road)
-        initial = node.init_value
-        node.output_descs[0] = replace(road.target, name=node.output_descs[0].name, attrs=node.output_descs[0].attrs)
-        if initial is not None:
-            node.set_init_value(road.convert_weight(initial))
+        _insert_behind(graph, node, plan.conversions)
     else:
-        _insert_before(graph, node, road)
-        node.output_descs[0] = _plain(road.target)
+        _insert_before(graph, node, plan.conversions)
+    node.output_descs[0] = plan.output_desc
     if node.input_descs:
-        node.input_descs[0] = _plain(road.target)
-    return len(road)
+        node.input_descs[0] = plan.input_desc
 
 
-def _insert_behind(graph: Graph, variable: OpDesc, road: TransRoad) -> None:
+def _insert_behind(graph: Graph, variable: OpDesc, conversions: list[OpDesc]) -> None:
     port = variable.out()
-    for number, step in enumerate(road.reversed()):
-        inserted = node_of(step, graph.unique_name(f"{variable.name}_trans_{number}"), variable)
+    for number, inserted in enumerate(conversions):
+        inserted.name = graph.unique_name(f"{variable.name}_trans_{number}")
         port = insert_after(graph, port, inserted).out()
         add_shape_input(graph, inserted)
 
 
-def _insert_before(graph: Graph, ref: OpDesc, road: TransRoad) -> None:
+def _insert_before(graph: Graph, ref: OpDesc, conversions: list[OpDesc]) -> None:
     """The step next to the ref is inserted, and numbered, first."""
     target = ref
-    for number, step in enumerate(reversed(road)):
-        inserted = node_of(step, graph.unique_name(f"{ref.name}_trans_{number}"), ref)
+    for number, inserted in enumerate(conversions):
+        inserted.name = graph.unique_name(f"{ref.name}_trans_{number}")
         target = insert_on_edge(graph, Use(target, 0), inserted)
         add_shape_input(graph, inserted)
     move_in_control(graph, ref, target)

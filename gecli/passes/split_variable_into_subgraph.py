@@ -6,13 +6,14 @@ from collections import Counter
 from dataclasses import replace
 
 from gecli.errors import CompileError
-from gecli.ir.calls import LOOP_TYPES, argument_slot
+from gecli.ir.calls import CONTROL_TYPES, LOOP_TYPES, argument_slot
 from gecli.ir.graph import Graph
 from gecli.ir.op_desc import OpDesc, Port, Use
 from gecli.passes.base import Pass, PassContext, Stage
 from gecli.passes.facts import Fact
 from gecli.passes.variable_prepare import VAR_LIKE_TYPES
 
+_CALLER_TYPES = CONTROL_TYPES | {"For"}
 _UNKNOWN_SHAPE = "_graph_unknown_flag"
 _MULTI_BATCH = "mbatch-inserted-node"
 
@@ -31,6 +32,7 @@ class SplitVariableIntoSubgraph(Pass):
 
     def run(self, graph: Graph, ctx: PassContext) -> Counter[str]:
         counts = Counter[str]()
+        _require_subgraphs(graph)
         if not graph.subgraphs:
             return counts
         # A graph is visited before its subgraphs, so a variable reaches the innermost one.
@@ -43,6 +45,20 @@ class SplitVariableIntoSubgraph(Pass):
                 if loop_outputs:
                     waiting.append(variable)  # it has new consumers
         return counts
+
+
+def _require_subgraphs(graph: Graph) -> None:
+    """Raises CompileError for a node that calls a graph which is not there."""
+    for node in (node for each in graph.all_graphs() for node in each.nodes_of(*sorted(_CALLER_TYPES))):
+        for name in node.subgraphs:
+            if name not in graph.subgraphs:
+                raise CompileError(
+                    "G2018",
+                    f"node {node.name!r} calls a subgraph {name!r} that does not exist",
+                    kind="PASS_FAILED",
+                    where=f"node {node.name} ({node.type})",
+                    node=node.name,
+                )
 
 
 def _split(graph: Graph, variable: OpDesc) -> tuple[int, int]:
@@ -60,15 +76,7 @@ def _copy_into_subgraphs(graph: Graph, variable: OpDesc, use: Use) -> int:
     """GE lets the last subgraph alone decide whether the node counts as changed; here any of them does."""
     copied = 0
     for name in use.node.subgraphs:
-        sub = graph.subgraphs.get(name)
-        if sub is None:
-            raise CompileError(
-                "G2018",
-                f"node {use.node.name!r} calls a subgraph {name!r} that does not exist",
-                kind="PASS_FAILED",
-                where=f"node {use.node.name} ({use.node.type})",
-                node=use.node.name,
-            )
+        sub = graph.subgraphs[name]
         if use.node.type == "PartitionedCall" and sub.attrs.get(_UNKNOWN_SHAPE):
             break  # it is unfolded into this graph later
         copied += _copy_into(sub, variable, use)

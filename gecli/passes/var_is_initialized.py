@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import NamedTuple
 
 import numpy as np
 
@@ -34,25 +35,37 @@ class VarIsInitialized(Pass):
 
     def run(self, graph: Graph, ctx: PassContext) -> Counter[str]:
         counts = Counter[str]()
-        for each in graph.all_graphs():
-            questions = each.nodes_of(*_QUESTIONS)
-            if not questions:
-                continue
-            variables = [_variable_of(node) for node in questions]
-            assigned = _assigned_before(each)
-            for node, variable in zip(questions, variables, strict=True):
-                before = variable in assigned[node]
-                known = ctx.variables.exists(variable.name)
-                if known and not before and not ctx.variables.resource.is_assigned(variable.name):
-                    known = not ctx.settings.strict_var_init
-                    if known:
-                        ctx.warnings.append(_never_assigned(node, variable))
-                answer = known or before
-                _replace(each, node, variable, answer)
-                counts["answered"] += 1
-                reason = "in the session" if known else "assigned before" if answer else "not assigned before"
-                ctx.record(self.name, "answered", variable=variable.name, node=node.name, answer=answer, reason=reason)
+        for question in [question for each in graph.all_graphs() for question in _questions(each)]:
+            node, variable, before = question
+            known = ctx.variables.exists(variable.name)
+            if known and not before and not ctx.variables.resource.is_assigned(variable.name):
+                known = not ctx.settings.strict_var_init
+                if known:
+                    ctx.warnings.append(_never_assigned(node, variable))
+            answer = known or before
+            reason = "in the session" if known else "assigned before" if answer else "not assigned before"
+            ctx.record(self.name, "answered", variable=variable.name, node=node.name, answer=answer, reason=reason)
+            _replace(node.graph, node, variable, answer)
+            counts["answered"] += 1
         return counts
+
+
+class _Question(NamedTuple):
+    """A node that asks, the variable it asks about, and whether an Assign has surely written that before."""
+
+    node: OpDesc
+    variable: OpDesc
+    before: bool
+
+
+def _questions(graph: Graph) -> list[_Question]:
+    """Raises CompileError for a question of another shape, and for an Assign of nothing."""
+    nodes = graph.nodes_of(*_QUESTIONS)
+    if not nodes:
+        return []
+    variables = [_variable_of(node) for node in nodes]
+    assigned = _assigned_before(graph)
+    return [_Question(node, variable, variable in assigned[node]) for node, variable in zip(nodes, variables)]
 
 
 def _variable_of(node: OpDesc) -> OpDesc:

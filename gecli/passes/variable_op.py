@@ -9,17 +9,17 @@ from typing import NamedTuple
 
 from gecli.engine.trans_ops import TRANS_OPS
 from gecli.errors import Diagnostic
-from gecli.ir.attributes import VARIABLE_TYPES
+from gecli.ir.attributes import INIT_VALUE, VARIABLE_TYPES
 from gecli.ir.graph import Graph
 from gecli.ir.op_desc import OpDesc, Use
-from gecli.ir.surgery import bypass, isolate
 from gecli.ir.tensor_desc import NO_ATTRS, TensorDesc
 from gecli.layout.axes import permutation
 from gecli.layout.cast import HOST_PAIRS
 from gecli.layout.transfer import can_transfer
 from gecli.passes.base import Pass, PassContext, Stage
 from gecli.passes.facts import Fact
-from gecli.passes.trans_ops import step_of, undoes, unplug_constants
+from gecli.passes.planned_removal import PlannedRemoval
+from gecli.passes.trans_ops import step_of, undoes
 from gecli.passes.written_inputs import writes_at
 from gecli.records import dataclass
 from gecli.variables.trans_road import ROAD_TYPES, TransRoad, TransStep
@@ -40,9 +40,18 @@ class Group:
     variables: list[OpDesc] = field(default_factory=list)
     refs: list[OpDesc] = field(default_factory=list)
 
-    @property
-    def consumers(self) -> list[Use]:
-        return [use for node in self.variables for use in node.graph.consumers(node.out())]
+    def consumers(self, plan: PlannedRemoval) -> list[Use]:
+        return [use for node in self.variables for use in plan.consumers(node.out())]
+
+
+@dataclass(slots=True)
+class Change:
+    """What becomes of one variable: its road and the new descriptors and initial values of its nodes."""
+
+    group: Group
+    road: TransRoad
+    descs: list[TensorDesc]
+    ref_descs: list[TensorDesc]
 
 
 class VariableOp(Pass):
@@ -50,7 +59,8 @@ class VariableOp(Pass):
 
     When every reader of a variable goes through the same conversion, the variable takes the converted descriptor, the
     conversions disappear and are kept as the variable's trans road; then again, for the conversions behind. A
-    variable that is written back changes only if the write side undoes what the read side does.
+    variable that is written back changes only if the write side undoes what the read side does. All variables are
+    planned before the graph changes.
     """
 
     name = "VariableOpPass"
@@ -63,16 +73,24 @@ class VariableOp(Pass):
         counts = Counter[str]()
         if graph.parent is not None or ctx.variables.shares_memory_between_batches:
             reason = "SUBGRAPH" if graph.parent is not None else "SHARED_BATCH"
-            ctx.record(self.name, "skipped", graph=graph.name, reason=reason)
+            for group in variable_groups(graph):
+                self._report(group, TransRoad(), Stop(reason), ctx)
             return counts
         _renew_descs(graph, ctx)
+        plan = PlannedRemoval()
+        changes: list[Change] = []
         for group in variable_groups(graph):
-            road, removed, stop = fuse(group, ctx)
+            road, removed, stop = fuse(group, plan, ctx)
             self._report(group, road, stop, ctx)
             if road:
-                _settle(group, road, ctx)
+                changes.append(_change(group, road))
                 counts["variables_changed"] += 1
                 counts["conversions_removed"] += removed
+        for change in changes:
+            _record_change(change, ctx)
+        plan.apply()
+        for change in changes:
+            _describe(change)
         return counts
 
     def _report(self, group: Group, road: TransRoad, stop: Stop, ctx: PassContext) -> None:
@@ -107,10 +125,10 @@ def variable_groups(graph: Graph) -> list[Group]:
     return [groups[name] for name in sorted(groups)]
 
 
-def fuse(group: Group, ctx: PassContext) -> tuple[TransRoad, int, Stop]:
-    """Fold layer after layer of common conversions; the graph is changed, the descriptors are not yet.
+def fuse(group: Group, plan: PlannedRemoval, ctx: PassContext) -> tuple[TransRoad, int, Stop]:
+    """Plan to fold layer after layer of common conversions; no graph is changed.
 
-    Returns the road, how many nodes went, and why there was no further layer.
+    Returns the road, how many nodes go, and why there is no further layer.
     """
     name = group.name
     if not ctx.rebuild.permits_change(name) or ctx.variables.trans_road(name) is not None:
@@ -119,19 +137,19 @@ def fuse(group: Group, ctx: PassContext) -> tuple[TransRoad, int, Stop]:
     removed = 0
     current = replace(group.variables[0].output_descs[0], attrs=NO_ATTRS)
     while True:
-        found = next_step(group, current, strict_cast=ctx.settings.strict_variable_cast)
+        found = next_step(group, plan, current, strict_cast=ctx.settings.strict_variable_cast)
         if isinstance(found, Stop):
             return TransRoad(road), removed, found
         if current.format != found.src.format:
             road.append(TransStep("ReFormat", current, found.src))
         road.append(found)
         current = found.dst
-        removed += _remove_layer(group)
+        removed += _remove_layer(group, plan)
 
 
-def next_step(group: Group, current: TensorDesc, *, strict_cast: bool) -> TransStep | Stop:
+def next_step(group: Group, plan: PlannedRemoval, current: TensorDesc, *, strict_cast: bool) -> TransStep | Stop:
     """The conversion that all readers of a variable in the form `current` share and all writers undo."""
-    layer = group.consumers
+    layer = group.consumers(plan)
     if not layer:
         return Stop("NO_CONSUMER")
     for use in layer:
@@ -146,7 +164,7 @@ def next_step(group: Group, current: TensorDesc, *, strict_cast: bool) -> TransS
     reason = _refusal(step, current, strict_cast)
     if reason:
         return Stop(reason, layer[0].node.name)
-    return _write_side(group, layer, step) or step
+    return _write_side(group, plan, layer, step) or step
 
 
 def _same_step(a: TransStep, b: TransStep) -> bool:
@@ -187,68 +205,77 @@ def _refusal(step: TransStep, current: TensorDesc, strict_cast: bool) -> str:
     return ""
 
 
-def _write_side(group: Group, layer: list[Use], step: TransStep) -> Stop | None:
+def _write_side(group: Group, plan: PlannedRemoval, layer: list[Use], step: TransStep) -> Stop | None:
     """Why the refs do not allow the step. The way back must be executable, or the variable could not be exported."""
     readers = {use.node for use in layer}
     for ref in group.refs:
-        port = ref.inputs[0] if ref.inputs else None
+        port = plan.source(Use(ref, 0))
         if port is None:
             return Stop("REF_NO_PRODUCER", ref.name)
         writer = port.node
-        if writer in readers or writer.type not in TRANS_OPS or not writer.inputs or writer.inputs[0] is None:
+        if writer in readers or writer.type not in TRANS_OPS or plan.source(Use(writer, 0)) is None:
             return Stop("REF_NOT_INVERSE", writer.name)
         back = step_of(writer)
         if not undoes(back, step) or back.why_not_executable():
             return Stop("REF_NOT_INVERSE", writer.name)
     if not group.refs:
-        return _unseen_writer(layer)
+        return _unseen_writer(plan, layer)
     return None
 
 
-def _unseen_writer(layer: list[Use]) -> Stop | None:
+def _unseen_writer(plan: PlannedRemoval, layer: list[Use]) -> Stop | None:
     """An operator that writes a conversion's result, while nothing is stored back: it must not reach the variable."""
     for use in layer:
-        for behind in use.node.graph.consumers(use.node.out()):
+        for behind in plan.consumers(use.node.out()):
             if writes_at(behind):
                 return Stop("REF_NO_PRODUCER", behind.node.name)
     return None
 
 
-def _remove_layer(group: Group) -> int:
-    """Take out the conversions at the readers and their inverses at the refs (GE: DealFusion)."""
+def _remove_layer(group: Group, plan: PlannedRemoval) -> int:
+    """Plan to take out the conversions at the readers and their inverses at the refs (GE: DealFusion)."""
     removed = 0
-    for node in dict.fromkeys(use.node for use in group.consumers):
-        unplug_constants(node.graph, node)
-        isolate(node.graph, node)
+    for node in dict.fromkeys(use.node for use in group.consumers(plan)):
+        plan.remove(node)
         removed += 1
     for ref in group.refs:
-        port = ref.inputs[0]
+        port = plan.source(Use(ref, 0))
         assert port is not None
         writer = port.node
-        if sum(len(users) for users in writer.users) > 1:
-            bypass(ref.graph, Use(ref, 0))
+        if sum(len(plan.consumers(writer.out(index))) for index in range(len(writer.users))) > 1:
+            plan.bypass(Use(ref, 0))
             continue
-        unplug_constants(writer.graph, writer)
-        isolate(writer.graph, writer)
+        plan.remove(writer)
         removed += 1
     return removed
 
 
-def _settle(group: Group, road: TransRoad, ctx: PassContext) -> None:
-    """Record the change and give all nodes of the variable the stored form."""
-    ctx.variables.set_trans_road(group.name, road)
-    ctx.variables.set_changed_graph_id(group.name, ctx.graph_id)
-    ctx.rebuild.state_changed(group.name)
+def _change(group: Group, road: TransRoad) -> Change:
+    """The descriptors that the nodes of a variable will have; an initial value gets the road as pending conversions."""
+    descs = []
     for node in group.variables:
+        desc = stored_form(node.output_descs[0], road.target)
         initial = node.init_value
-        node.output_descs[0] = stored_form(node.output_descs[0], road.target)
-        if initial is not None:
-            node.set_init_value(road.convert_weight(initial))
-    for ref in group.refs:
-        ref.output_descs[0] = stored_form(ref.output_descs[0], road.target)
-        ref.input_descs[0] = ref.output_descs[0]
-    if road.is_data_unchanged and ctx.variables.exists(group.name):
-        ctx.variables.renew(group.name, group.variables[0].output_descs[0], with_shape=True)
+        descs.append(desc if initial is None else desc.with_attr(INIT_VALUE, road.convert_weight(initial)))
+    return Change(group, road, descs, [stored_form(ref.output_descs[0], road.target) for ref in group.refs])
+
+
+def _record_change(change: Change, ctx: PassContext) -> None:
+    """Tell the session. Raises CompileError (VAR_ROAD_CONFLICT, VAR_KEY_CONFLICT) while the graph is as it was."""
+    name, road = change.group.name, change.road
+    ctx.variables.set_trans_road(name, road)
+    ctx.variables.set_changed_graph_id(name, ctx.graph_id)
+    ctx.rebuild.state_changed(name)
+    if road.is_data_unchanged and ctx.variables.exists(name):
+        ctx.variables.renew(name, change.descs[0], with_shape=True)
+
+
+def _describe(change: Change) -> None:
+    """Give all nodes of the variable the stored form."""
+    for node, desc in zip(change.group.variables, change.descs, strict=True):
+        node.output_descs[0] = desc
+    for ref, desc in zip(change.group.refs, change.ref_descs, strict=True):
+        ref.output_descs[0] = ref.input_descs[0] = desc
 
 
 def stored_form(declared: TensorDesc, target: TensorDesc) -> TensorDesc:

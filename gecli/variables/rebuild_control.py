@@ -18,10 +18,11 @@ class RebuildControl:
     A variable may change once a session, so it can make each other graph stale at most once.
     """
 
-    __slots__ = ("_built", "_changes", "_names", "_stale")
+    __slots__ = ("_built", "_changes", "_names", "_resources", "_stale")
 
     def __init__(self) -> None:
         self._names: dict[int, frozenset[str]] = {}
+        self._resources: dict[int, set[str]] = {}  # names that came one by one
         self._stale: frozenset[int] = frozenset()
         self._built: frozenset[int] = frozenset()
         self._changes: dict[str, int] = {}
@@ -35,20 +36,22 @@ class RebuildControl:
     def add_graph_names(self, graph_id: int, names: Iterable[str]) -> None:
         """As `add_graph`, for a graph that is known by its variables only (a cached one)."""
         self._names[graph_id] = frozenset(names)
+        self._resources.pop(graph_id, None)
 
     def remove_graph(self, graph_id: int) -> None:
         """Forget a graph; the change counts of its variables stay."""
         self._names.pop(graph_id, None)
+        self._resources.pop(graph_id, None)
         self._stale -= {graph_id}
         self._built -= {graph_id}
 
     def add_resource_name(self, graph_id: int, name: str) -> None:
-        self._names[graph_id] = self._names.get(graph_id, frozenset()) | {name}
+        self._resources.setdefault(graph_id, set()).add(name)
 
     def state_changed(self, name: str) -> None:
         """Count a format change; every graph with this variable becomes stale, the one being compiled included."""
         self._changes[name] = self.changes(name) + 1
-        self._stale |= {graph_id for graph_id, names in self._names.items() if name in names}
+        self._stale = self._stale.union(self.users(name))
 
     def build_end(self, graph_id: int) -> None:
         """Called when a compile succeeded; GE marks a graph as built even when its compile failed."""
@@ -68,7 +71,10 @@ class RebuildControl:
 
     def users(self, name: str) -> tuple[int, ...]:
         """The graphs that use a variable."""
-        return tuple(sorted(graph_id for graph_id, names in self._names.items() if name in names))
+        found = {
+            graph_id for each in (self._names, self._resources) for graph_id, names in each.items() if name in names
+        }
+        return tuple(sorted(found))
 
     def changes(self, name: str) -> int:
         return self._changes.get(name, 0)
@@ -86,6 +92,7 @@ class RebuildControl:
     def restore(self, snapshot: RebuildControl) -> None:
         """Return to the state of `snapshot`."""
         self._names = dict(snapshot._names)
+        self._resources = {graph_id: set(names) for graph_id, names in snapshot._resources.items()}
         self._stale = snapshot._stale
         self._built = snapshot._built
         self._changes = dict(snapshot._changes)

@@ -95,15 +95,15 @@ def recovery_without_a_mark(patch: pytest.MonkeyPatch) -> None:
 def road_is_cleared_behind_the_first_layer(patch: pytest.MonkeyPatch) -> None:
     real = variable_op.fuse
 
-    def fuse(group: Any, ctx: PassContext) -> Any:
-        road, removed, stop = real(group, ctx)
+    def fuse(group: Any, plan: Any, ctx: PassContext) -> Any:
+        road, removed, stop = real(group, plan, ctx)
         return (TransRoad() if stop.reason == "REF_NOT_INVERSE" else road), removed, stop
 
     patch.setattr(variable_op, "fuse", fuse)
 
 
 def descriptors_decide_what_undoes(patch: pytest.MonkeyPatch) -> None:
-    def write_side(group: Any, layer: list[Use], step: TransStep) -> Any:
+    def write_side(group: Any, plan: Any, layer: list[Use], step: TransStep) -> Any:
         for ref in group.refs:
             back = ref.inputs[0].node
             src, dst = back.inputs[0].desc, back.output_descs[0]
@@ -144,12 +144,12 @@ def lossy_casts_pass(patch: pytest.MonkeyPatch) -> None:
 
 
 def other_nodes_of_the_name_do_not_count(patch: pytest.MonkeyPatch) -> None:
-    real = assign_remove._is_removable
-    patch.setattr(assign_remove, "_is_removable", lambda graph, assign, names: real(graph, assign, Counter()))
+    real = assign_remove._why_not
+    patch.setattr(assign_remove, "_why_not", lambda reference, value, names: real(reference, value, Counter()))
 
 
 def ids_do_not_count(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(assign_remove, "_comes_behind", lambda graph, variable, value: True)
+    patch.setattr(assign_remove, "_comes_behind", lambda place, variable, value: True)
 
 
 def the_last_subgraph_is_marked(patch: pytest.MonkeyPatch) -> None:

@@ -84,7 +84,9 @@ def test_a_snapshot_brings_everything_back() -> None:
     saved = rebuild.snapshot()
     rebuild.state_changed("a")
     rebuild.add_graph(2, _graph("a"))
+    rebuild.add_resource_name(1, "g/stack")
     rebuild.restore(saved)
+    assert rebuild.users("g/stack") == ()
     assert (rebuild.stale_graphs, rebuild.users("a"), rebuild.changes("a")) == ((), (1,), 0)
 
 
