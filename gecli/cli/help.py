@@ -106,6 +106,54 @@ COMMANDS: dict[str, Command] = {
             ("Begin anew", "gecli cache stats --cache-dir cache --zero"),
         ),
     ),
+    "cache why": Command(
+        "gecli cache why MODEL... --cache-dir DIR [COMPILE OPTIONS]",
+        "Say whether a compile with these options would find its model in the cache, and if not, why; exits 1 then. "
+        "Takes every option of gecli compile, changes nothing.",
+        (
+            ("The same words as for the compile", "gecli cache why a.onnx -o out/a --cache-dir cache"),
+            ("Under a key", "gecli cache why a.onnx -o out/a --cache-dir cache --graph-key a"),
+            ("As JSON", "gecli cache why a.onnx -o out/a --cache-dir cache --json"),
+        ),
+    ),
+    "cache confirm": Command(
+        "gecli cache confirm KEY ENTRY --cache-dir DIR [OPTIONS]",
+        "Let an entry with user functions be used, which cache_manual_check in cache.conf otherwise forbids.",
+        (
+            ("What waits", "gecli cache ls --cache-dir cache --state unconfirmed"),
+            ("Look at it", "gecli inspect-om cache/flow_20260415_102030.om"),
+            ("Confirm it", "gecli cache confirm flow flow_20260415_102030 --cache-dir cache"),
+        ),
+    ),
+    "cache path": Command(
+        "gecli cache path KEY --cache-dir DIR [OPTIONS]",
+        "Print the .om file of the first whole entry of a key.",
+        (
+            ("One key", "gecli cache path resnet --cache-dir cache"),
+            ("Run it as it lies there", 'gecli run "$(GECLI_CACHE_DIR=cache gecli cache path resnet)"'),
+            ("With its variable record", "gecli cache path resnet --cache-dir cache --json"),
+        ),
+    ),
+    "cache export": Command(
+        "gecli cache export KEY [ENTRY] --cache-dir DIR -o FILE.tar",
+        "Write the entries of a key, or of all keys that --key names, with their weights into one file. The same "
+        "entries give the same bytes; exits 1 when damaged ones were left out.",
+        (
+            ("One key", "gecli cache export resnet --cache-dir cache -o resnet.tar"),
+            ("One entry", "gecli cache export a a_20260415_102030 --cache-dir cache -o a.tar"),
+            ("Everything", "gecli cache export --key '*' --cache-dir cache -o cache.tar"),
+        ),
+    ),
+    "cache import": Command(
+        "gecli cache import FILE.tar --cache-dir DIR [OPTIONS]",
+        "Take the entries of an exported file into the cache. Sizes and digests are checked before anything gets its "
+        "name, and an entry that is there and whole stays. Import only what comes from somebody you trust.",
+        (
+            ("All entries", "gecli cache import cache.tar --cache-dir cache"),
+            ("Some keys", "gecli cache import cache.tar --cache-dir cache --key 'resnet*'"),
+            ("As JSON", "gecli cache import cache.tar --cache-dir cache --json"),
+        ),
+    ),
     "explain": Command(
         "gecli explain [CODE...]",
         "Explain error and warning codes; without one, list all.",
@@ -134,6 +182,7 @@ ENVIRONMENT: tuple[tuple[str, str], ...] = (
     ("SOURCE_DATE_EPOCH", "Decimal seconds that fix every time stamp."),
     ("XDG_CONFIG_HOME", "Where the user's gecli/config.toml is."),
 )
+OF_WHY = ("output", "cache-dir", "graph-key", "auto-graph-key", "cache-verify")  # the others stand in compile's help
 TOP_LEVEL = ("compile", "inspect-om", "run", "cache", "explain", "completion")
 
 
@@ -167,6 +216,8 @@ def grouped(subcommand: str, everything: bool) -> dict[str, list[Option]]:
     """The options of a subcommand by group, in table order; `everything` adds old, recorded and refused ones."""
     groups: dict[str, list[Option]] = {}
     for option in options_of(subcommand):
+        if subcommand == "cache why" and not everything and option.name not in OF_WHY:
+            continue
         if not everything and _is_extra(option):
             continue
         group = option.group if option.flag else "GE options without a flag (--ge-option KEY=VALUE)"

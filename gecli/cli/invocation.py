@@ -33,19 +33,22 @@ class Invocation:
         self.environ = os.environ if environ is None else environ
         self._scan = scan
 
-    def resolve(self, operand: str = "") -> Options:
+    def resolve(self, operand: str = "", as_command: str = "") -> Options:
         """The options from all sources; with `operand` (a metavar) at least one operand or --model is required.
 
+        With `as_command` they are those that the other command would get from the same words; nothing is written then.
         Raises one InvalidOption with everything wrong in words, files and values; warnings go to the console.
         """
         from gecli.cli.config import load_configs
 
-        configs, config_problems = load_configs(self.subcommand, self.typed, self.environ)
+        command = as_command or self.subcommand
+        configs, config_problems = load_configs(command, self.typed, self.environ)
         problems = [*self._scan.problems, *config_problems]
         if operand and not self.operands and not self.typed.get("model") and not self._needs_no_model():
             problems.append(_missing(self.subcommand, operand))
-        options = resolve(self.subcommand, self.typed, environ=self.environ, configs=configs, problems=problems)
-        self._check_written_files(options)
+        options = resolve(command, self.typed, environ=self.environ, configs=configs, problems=problems)
+        if not as_command:
+            self._check_written_files(options)
         self._configure_console(options)
         warnings = [*self._scan.warnings, *options.warnings]
         if self.subcommand == "compile" and options.flag("werror"):

@@ -15,6 +15,7 @@ FILES = {
     "compile": ("report", "depfile", "session-out", "check_report", "json-file"),
     "run": ("save-vars", "save-inputs", "export-times", "profile-out"),
     "inspect-om": ("output", "data-file"),
+    "cache export": ("output",),
 }
 DIRECTORIES = {"run": ("dump-dir",), "inspect-om": ("to",)}
 OF_ATC = ("check_report", "json-file")  # there an empty text is none

@@ -6,11 +6,14 @@ from functools import partial
 
 from gecli.options.option import INT64_MAX, Option
 
-_keys = partial(Option, subcommands=("cache ls", "cache gc", "cache verify", "cache stats"), group="Selection")
+_WITH_KEYS = ("cache ls", "cache gc", "cache verify", "cache stats", "cache export", "cache import")
+_keys = partial(Option, subcommands=_WITH_KEYS, group="Selection")
 _ls = partial(Option, subcommands=("cache ls",), group="Listing")
 _policy = partial(Option, subcommands=("cache gc",), group="What is removed")
 _gc = partial(Option, subcommands=("cache gc",), group="How it is removed")
 _verify = partial(Option, subcommands=("cache verify",), group="Check and repair")
+_export = partial(Option, subcommands=("cache export",), group="Output")
+_wait = partial(Option, subcommands=("cache import", "cache confirm"), group="Locks")
 _stats = partial(Option, subcommands=("cache stats",), group="Counters")
 
 CACHE_OPTIONS: tuple[Option, ...] = (
@@ -52,6 +55,10 @@ CACHE_OPTIONS: tuple[Option, ...] = (
     _verify("repair", "--repair", "bool", False,
             "Set damaged entries aside in .gecli/quarantine, rebuild indexes, adopt complete entries."),
     _verify("wait", "--wait", "seconds", 60.0, "Wait so long for a busy key that needs repair; inf for ever.", "SEC"),
+
+    _export("output", "-o, --output", "path", None, "The archive to write; - is standard output.", "FILE"),
+
+    _wait("wait", "--wait", "seconds", 60.0, "Wait so long for a busy key; inf for ever.", "SEC"),
 
     _stats("since", "--since", "duration", None, "Only what happened in so long a time (7d).", "AGE"),
     _stats("by-key", "--by-key", "bool", False, "A row for each key."),

@@ -13,7 +13,10 @@ TRUE_WORDS = frozenset({"1", "t", "true", "y", "yes"})
 FALSE_WORDS = frozenset({"0", "f", "false", "n", "no"})
 INT64_MAX = 2**63 - 1
 EVERYWHERE = ("*",)  # accepted by every subcommand, before and after its name
-CACHE_COMMANDS = ("cache ls", "cache gc", "cache verify", "cache stats")
+CACHE_COMMANDS = (
+    "cache ls", "cache gc", "cache verify", "cache stats", "cache why", "cache confirm", "cache path", "cache export",
+    "cache import",
+)  # fmt: skip
 
 _SIZE = r"(?i)(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?"
 _SIZE_UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}

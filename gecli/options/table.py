@@ -22,6 +22,8 @@ class Flag(NamedTuple):
 @cache
 def options_of(subcommand: str) -> tuple[Option, ...]:
     """The options of a subcommand without the global ones; loads only the tables it needs."""
+    if subcommand == "cache why":
+        return options_of("compile")  # it answers for a compile with these options
     return tuple(option for option in _tables(subcommand) if subcommand in option.subcommands)
 
 

@@ -40,7 +40,7 @@ def test_a_page_is_in_sync_with_the_tables(name: str) -> None:
         ("gecli-compile.1", "compile"),
         ("gecli-inspect-om.1", "inspect-om"),
         ("gecli-run.1", "run"),
-        *(("gecli-cache.1", name) for name in CACHE_COMMANDS),
+        *(("gecli-cache.1", name) for name in CACHE_COMMANDS if name != "cache why"),  # the options of compile
     ],
 )
 def test_a_page_holds_every_option(name: str, subcommand: str) -> None:

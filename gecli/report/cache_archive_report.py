@@ -1,0 +1,75 @@
+"""The documents and lines of `gecli cache export` and `gecli cache import` (cache.md 12.5)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from gecli.cache.archive import ArchivedEntry
+from gecli.cache.export_archive import ExportPlan
+from gecli.cache.import_archive import Imported
+from gecli.report.sizes import counted
+
+
+def export_lines(plan: ExportPlan, output: str) -> list[str]:
+    lines = [f"left out  {each.entry}  {each.kind}  {each.message}" for each in plan.left_out]
+    entries = counted(len(plan.manifest.entries), "entry", "entries")
+    weights = f" and {counted(len(plan.manifest.weights), 'weight file')}" if plan.manifest.weights else ""
+    return [*lines, f"exported {entries}{weights} to {output}, {_bytes(plan)} bytes"]
+
+
+def export_document(directory: str, plan: ExportPlan, output: str) -> dict[str, Any]:
+    return {
+        "schema": "gecli.cache-export/1",
+        "cache_dir": directory,
+        "archive": output,
+        "bytes": _bytes(plan),
+        "entries": [_entry_json(entry) for entry in plan.manifest.entries],
+        "weights": [weight._asdict() for weight in plan.manifest.weights],
+        "left_out": [
+            {"key": each.key, "entry": each.entry, "kind": each.kind, "message": each.message} for each in plan.left_out
+        ],
+    }
+
+
+def import_lines(taken: Sequence[Imported]) -> list[str]:
+    lines = []
+    for each in taken:
+        renamed = f" as {each.stem}" if each.stem and each.stem != each.entry.stem else ""
+        lines.append(f"{each.state}  {each.entry.stem}{renamed}{f'  {each.why}' if each.why else ''}")
+    counts = {state: sum(each.state == state for each in taken) for state in ("imported", "present", "refused")}
+    refused = f", {counts['refused']} refused" if counts["refused"] else ""
+    entries = counted(counts["imported"], "entry", "entries")
+    return [*lines, f"imported {entries}, {counts['present']} present already{refused}"]
+
+
+def import_document(directory: str, path: str, taken: Sequence[Imported]) -> dict[str, Any]:
+    return {
+        "schema": "gecli.cache-import/1",
+        "cache_dir": directory,
+        "archive": path,
+        "entries": [
+            {
+                "key": each.entry.key,
+                "entry": each.stem or None,
+                "archived_as": each.entry.stem,
+                "state": each.state,
+                "why": each.why or None,
+                "bytes": each.entry.size_bytes,
+            }
+            for each in taken
+        ],
+    }
+
+
+def _entry_json(entry: ArchivedEntry) -> dict[str, Any]:
+    return {
+        "key": entry.key,
+        "entry": entry.stem,
+        "files": [file._asdict() for file in entry.files.values()],
+        "weights": list(entry.weights),
+    }
+
+
+def _bytes(plan: ExportPlan) -> int:
+    return sum(member.size_bytes for member in plan.manifest.members())
