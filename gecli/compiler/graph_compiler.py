@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any
 
-from gecli.errors import Diagnostic
+from gecli.errors import CompileError, Diagnostic
 from gecli.ir.graph import Graph
 from gecli.ir.op_desc import OpDesc
 from gecli.layout.platform import Platform
@@ -81,6 +81,7 @@ def compile_graph(
         ports = variable_ports(graph, manager, assigned)
         record_assigned(manager, assigned, ports)
         plan = plan_model(graph, ports, assigned, reuse=reuse)
+        ctx.warnings += _races(graph, plan, assigned, strict=settings.strict_order)
     except BaseException:
         manager.restore(state)
         rebuild.restore(marks)
@@ -89,6 +90,19 @@ def compile_graph(
     record = VarMatch(before, record_of(manager, graph_id))
     variables = tuple(node for node in assigned if node.is_variable)
     return CompiledGraph(graph, plan, record, timeline.records, ctx.records, ctx.warnings, variables, external)
+
+
+def _races(graph: Graph, plan: ModelPlan, assigned: Mapping[OpDesc, int], *, strict: bool) -> list[Diagnostic]:
+    """Readers and writers of a variable in no order, as warnings; with `strict` they raise CompileError."""
+    variables = {address: node.name for node, address in assigned.items() if node.is_variable}
+    if not variables:
+        return []
+    from gecli.compiler.variable_order import race_warnings
+
+    found = race_warnings(graph, plan.placements, variables)
+    if strict and found:
+        raise CompileError.of(replace(each, severity="error") for each in found)
+    return found
 
 
 def _beyond_limit(name: str, plan: ModelPlan, limits: MemoryLimits) -> list[Diagnostic]:

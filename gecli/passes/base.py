@@ -45,6 +45,7 @@ class CompileSettings:
     variable_acc: bool = True
     strict_variable_cast: bool = False
     strict_var_init: bool = False
+    strict_order: bool = False  # a variable that is read and written in no order stops the compile
     enable_small_channel: bool = False
     constant_folding: bool = True
     dead_code_elimination: bool = True
