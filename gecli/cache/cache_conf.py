@@ -51,9 +51,11 @@ def parse_cache_conf(data: bytes) -> CacheConf:
         raise BrokenConf(f"byte {error.start} is not UTF-8") from error
     begin = len(text) - len(text.lstrip())
     try:
-        content, end = json.JSONDecoder().raw_decode(text, begin)
+        content, end = json.JSONDecoder(parse_constant=_refuse_constant).raw_decode(text, begin)
     except json.JSONDecodeError as error:
         raise BrokenConf(f"line {error.lineno}, column {error.colno}: {error.msg}") from error
+    except ValueError as error:  # NaN, or a number of thousands of digits
+        raise BrokenConf(str(error)) from error
     except RecursionError as error:
         raise BrokenConf("it is nested too deeply") from error
     warnings = []
@@ -64,6 +66,10 @@ def parse_cache_conf(data: bytes) -> CacheConf:
     conf = CacheConf(_switch(content, "cache_manual_check"), _switch(content, "cache_debug_mode"))
     own = _own_settings(content.get("gecli", {}), warnings)
     return conf._replace(**own, warnings=tuple(warnings))
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
 
 
 def _switch(content: dict[str, Any], key: str) -> bool:

@@ -7,17 +7,20 @@ from typing import TYPE_CHECKING
 
 from gecli.cache.candidate import Verdict
 from gecli.errors import GecliError
+from gecli.ir.dtype import DataType
+from gecli.ir.tensor_desc import UNKNOWN_DIM, UNKNOWN_RANK
 
 if TYPE_CHECKING:
     from gecli.ir.graph import Graph
     from gecli.ir.op_desc import OpDesc
 
 VARIABLE_TYPES = ("Variable", "VariableV2", "VarHandleOp")
+UNKNOWN = (UNKNOWN_DIM, DataType.UNDEFINED.serial)
 Signature = dict[str, list[tuple[object, ...]]]
 
 
-def match_foreign(om: str, source: str, graph: Graph) -> Verdict:
-    """Compare the graph in an OM with the one to compile.
+def match_foreign(om: str, source: str, graph: Graph, *, lenient: bool = False) -> Verdict:
+    """Compare the graph in an OM with the one to compile; `lenient` lets pass what one side does not say.
 
     `via` is `source` when the OM is gecli's, undamaged, and from exactly this graph with these options.
     """
@@ -42,9 +45,26 @@ def match_foreign(om: str, source: str, graph: Graph) -> Verdict:
         return Verdict(reason="load_failed", evidence="the entry has external weights")
     found, wanted = signature(model.root.nodes), signature(graph.nodes())
     for name, rows in wanted.items():
-        if found[name] != rows:
+        if found[name] != rows and not (lenient and name != "variables" and _is_open(found[name], rows)):
             return Verdict(reason="signature_mismatch", evidence=f"{name}: {found[name]} in the entry, {rows} wanted")
     return Verdict(via="signature")
+
+
+def _is_open(found: list[tuple[object, ...]], wanted: list[tuple[object, ...]]) -> bool:
+    """Whether two lists differ only where one side says nothing: no rows, a type or a size that is not known."""
+    if not found or not wanted:
+        return True
+    if len(found) != len(wanted):
+        return False
+    return all(_is_open_row(*rows) for rows in zip(found, wanted))
+
+
+def _is_open_row(found: tuple[object, ...], wanted: tuple[object, ...]) -> bool:
+    if UNKNOWN_RANK[0] in found or UNKNOWN_RANK[0] in wanted:
+        found, wanted = found[:2], wanted[:2]
+    return len(found) == len(wanted) and all(
+        one == other or one in UNKNOWN or other in UNKNOWN for one, other in zip(found, wanted)
+    )
 
 
 def signature(nodes: Iterable[OpDesc]) -> Signature:

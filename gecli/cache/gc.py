@@ -166,6 +166,23 @@ def collect_sometimes(directory: str, conf: CacheConf, now: float) -> Outcome | 
         return None
 
 
+def make_room(directory: str, conf: CacheConf, now: float) -> bool:
+    """The size limit of cache.conf, at once, because the disk is full; whether anything was removed."""
+    if conf.max_size is None:
+        return False
+    try:
+        found = survey(directory)
+        outcome = collect(
+            found,
+            select(found, GcPolicy(max_size_bytes=conf.max_size), now),
+            shared=conf.shared,
+            limit_s=AUTOMATIC_LIMIT_S,
+        )
+    except OSError:
+        return False
+    return any(each.verb == "remove" for each in outcome.done)
+
+
 def _collect_key(directory: str, key: str, actions: list[Action], outcome: Outcome, mode: int) -> None:
     if any(each.verb in ("adopt", "rebuild") for each in actions):
         recover(directory, key, StatIndex(), mode)

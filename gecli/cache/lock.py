@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any
 
 from gecli.artifacts.publish import forget, remove_when_stopped
-from gecli.cache.layout import host_name, inflight_dir, is_alive
+from gecli.cache.layout import SHARED_MODE, host_name, inflight_dir, is_alive, make_private
 from gecli.wire.regular_file import open_regular, read_regular
 
 POLL_S = 0.05
@@ -38,18 +38,27 @@ class LockUnavailable(Exception):
 class KeyLock:
     """The exclusive lock of one key, a context manager. A fresh object for each use.
 
+    `leaves_record` off writes nothing below the directory but the lock file, so that others cannot say who waits.
     `on_wait(seconds, holder)` is called about once a second while somebody else holds it. Raises LockTimeout after
     `timeout_s`, LockUnavailable, and RuntimeError when this thread holds the key already, which would never end.
     """
 
     def __init__(
-        self, directory: str, key: str, *, timeout_s: float, on_wait: OnWait | None = None, shared: bool = False
+        self,
+        directory: str,
+        key: str,
+        *,
+        timeout_s: float,
+        on_wait: OnWait | None = None,
+        shared: bool = False,
+        leaves_record: bool = True,
     ) -> None:
         self.directory = directory
         self.key = key
         self.timeout_s = timeout_s
         self.on_wait = on_wait
-        self.mode = 0o664 if shared else -1
+        self.mode = SHARED_MODE if shared else -1
+        self.leaves_record = leaves_record
         self._lock: Any = None
         self._record = ""
 
@@ -62,10 +71,11 @@ class KeyLock:
             self._wait(lock)
             self._lock = lock
             _held.add(token)
-            self._record = _record_path(self.directory)
-            remove_when_stopped(self._record)  # a signal may come when no block catches it
-            if not _write_record(self._record, self.key):
-                self._forget_record()
+            if self.leaves_record:
+                self._record = _record_path(self.directory)
+                remove_when_stopped(self._record)  # a signal may come when no block catches it
+                if not _write_record(self._record, self.key, self.mode):
+                    self._forget_record()
         except BaseException:
             self.__exit__(None, None, None)
             raise
@@ -217,13 +227,13 @@ def _record_path(directory: str) -> str:
     return os.path.join(inflight_dir(directory), f"{_host_in_names()}-{os.getpid()}-{os.urandom(6).hex()}.json")
 
 
-def _write_record(path: str, key: str) -> bool:
+def _write_record(path: str, key: str, mode: int) -> bool:
     """Say who holds the key; the lock file itself stays empty, as GE leaves it. False when that is not possible."""
     import json
 
     content = {"host": host_name(), "pid": os.getpid(), "key": key, "since": round(time.time(), 3), "weights": []}
     try:
-        os.makedirs(os.path.dirname(path), exist_ok=True)
+        make_private(os.path.dirname(path), mode)
         with open(path, "x", encoding="utf-8") as stream:
             stream.write(json.dumps(content))
     except OSError:

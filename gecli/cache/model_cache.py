@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from typing import NamedTuple
 
 from gecli.cache.cache_conf import CacheConf
 from gecli.cache.candidate import Found, Policy, Rejected, Wanted, check_record, damaged_file, missing_file
 from gecli.cache.graph_key import is_graph_key
 from gecli.cache.index import IndexContent, IndexRecord, UnreadableIndex, index_path, read_index
-from gecli.cache.layout import ENTRY_SUFFIXES, OM, SIDECAR, entry_path, request_dir, stat_dir
+from gecli.cache.layout import (
+    ENTRY_SUFFIXES,
+    OM,
+    SHARED_MODE,
+    SIDECAR,
+    entry_path,
+    make_private,
+    request_dir,
+    stat_dir,
+)
 from gecli.cache.sidecar import InvalidSidecar, Sidecar, last_used_ns, read_sidecar
 from gecli.cache.stat_index import StatIndex, short_name, touch_as_witness, write_hint, write_rows
 from gecli.wire.regular_file import read_regular
@@ -28,7 +38,8 @@ class CacheDir(NamedTuple):
 
     @property
     def may_write(self) -> bool:
-        return self.mode in ("rw", "refresh")
+        """Whether anything may be left there; a directory without write permission is read only, whatever the mode."""
+        return self.mode in ("rw", "refresh") and os.access(self.path, os.W_OK | os.X_OK)
 
     @property
     def policy(self) -> Policy:
@@ -131,7 +142,7 @@ def note_use(cache: CacheDir, found: Found) -> None:
 def remember_request(cache: CacheDir, key: str, stem: str, request: str) -> None:
     """Leave the hint that leads from a request to its entry."""
     if cache.may_write:
-        _make_private(request_dir(cache.path))
+        _make_private(cache, request_dir(cache.path))
         write_hint(_request_path(cache.path, request), f"{key}\n{stem}\n")
 
 
@@ -157,7 +168,7 @@ def save_entry_rows(cache: CacheDir, key: str, stem: str, stats: StatIndex) -> N
     paths = [entry_path(cache.path, stem, suffix) for suffix in ENTRY_SUFFIXES]
     paths.append(index_path(cache.path, key))
     if stats.knows_more(paths):
-        _make_private(stat_dir(cache.path))
+        _make_private(cache, stat_dir(cache.path))
         write_rows(_entry_rows_path(cache.path, stem), stats.rows_of(paths))
 
 
@@ -189,11 +200,9 @@ def _record_of(content: IndexContent | None, key: str, stem: str) -> IndexRecord
     return found[0] if found else None
 
 
-def _make_private(path: str) -> None:
-    try:
-        os.makedirs(path, exist_ok=True)
-    except OSError:
-        return
+def _make_private(cache: CacheDir, path: str) -> None:
+    with suppress(OSError):
+        make_private(path, SHARED_MODE if cache.conf.shared else -1)
 
 
 def learn_request(cache: CacheDir, key: str, stem: str, request: str, mode: int) -> None:

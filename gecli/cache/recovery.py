@@ -25,6 +25,7 @@ from gecli.cache.layout import (
     entry_path,
     host_name,
     is_alive,
+    make_private,
     order_of,
     quarantine_dir,
 )
@@ -33,6 +34,7 @@ from gecli.cache.stat_index import StatIndex
 from gecli.cache.store import replace_file, write_index
 
 GRACE_S = 3600.0
+STAMP_DIGITS = 14  # of a time stamp without `_`
 
 
 def recover(directory: str, key: str, stats: StatIndex, mode: int) -> list[str]:
@@ -42,7 +44,7 @@ def recover(directory: str, key: str, stats: StatIndex, mode: int) -> list[str]:
         content = read_index(directory, key)
     except UnreadableIndex as error:
         done.append(f"the index of key {key} cannot be read ({error}) and was rebuilt")
-        set_aside(directory, [index_path(directory, key)])
+        set_aside(directory, [index_path(directory, key)], mode)
         content = _rebuilt(directory, key, stats)
         if content.records:
             write_index(directory, key, content, mode)
@@ -71,7 +73,7 @@ def append_record(directory: str, record: IndexRecord, mode: int) -> None:
     try:
         content = read_index(directory, record.graph_key) or IndexContent([], [], {})
     except UnreadableIndex:
-        set_aside(directory, [index_path(directory, record.graph_key)])
+        set_aside(directory, [index_path(directory, record.graph_key)], mode)
         content = IndexContent([], [], {})
     kept = [each for each in content.records if each.problem or each.om_name != record.om_name]
     write_index(directory, record.graph_key, IndexContent([*kept, record], [], content.others), mode)
@@ -102,7 +104,7 @@ def remove_records(directory: str, key: str, stems: Iterable[str], mode: int) ->
 def set_aside_entry(directory: str, key: str, stem: str, mode: int) -> None:
     """Move a damaged entry out of the way, its index record first. Raises OSError."""
     remove_records(directory, key, [stem], mode)
-    set_aside(directory, [entry_path(directory, stem, suffix) for suffix in (RDCPKT, SIDECAR, OM)])
+    set_aside(directory, [entry_path(directory, stem, suffix) for suffix in (RDCPKT, SIDECAR, OM)], mode)
     record_event(directory, event("quarantined", key))
 
 
@@ -123,8 +125,18 @@ def adoptable(
 
 def stems_of(directory: str, key: str) -> list[str]:
     """The stems of a key that have any file, oldest first."""
-    form = re.compile(rf"({re.escape(key)}_\d{{8}}_?\d{{6}}(?:_\d+)?)\.(?:om|rdcpkt|gecli\.json)", re.ASCII)
-    found = {match[1] for name in os.listdir(directory) if (match := form.fullmatch(name))}
+    form = re.compile(rf"({re.escape(key)}_\d{{8}}_?\d{{6}})(_\d+)?\.(?:om|rdcpkt|gecli\.json)", re.ASCII)
+    names = os.listdir(directory)
+    found = set()
+    for name in names:
+        match = form.fullmatch(name)
+        # GE's stamp of 14 digits looks like a suffix number: the file is of the longest key that is one.
+        if match is None:
+            continue
+        number = match[2] or ""
+        if len(number) == STAMP_DIGITS + 1 and {f"{match[1]}.idx", f"{match[1]}.lock"}.intersection(names):
+            continue
+        found.add(match[1] + number)
     return sorted(found, key=order_of)
 
 
@@ -184,18 +196,29 @@ def _complete(directory: str, key: str, stem: str, stats: StatIndex, *, hashed: 
 def _keep_malformed(directory: str, key: str, elements: list[Any], mode: int) -> None:
     import json
 
-    os.makedirs(quarantine_dir(directory), exist_ok=True)
+    make_private(quarantine_dir(directory), mode)
     name = f"{key}.records.{_utc()}.json"
-    replace_file(os.path.join(quarantine_dir(directory), name), json.dumps(elements, indent=1).encode(), mode)
+    replace_file(
+        _free_name(os.path.join(quarantine_dir(directory), name)), json.dumps(elements, indent=1).encode(), mode
+    )
 
 
-def set_aside(directory: str, paths: list[str]) -> None:
+def set_aside(directory: str, paths: list[str], mode: int = -1) -> None:
     """Move files, or what stands under their names, to the quarantine. Raises OSError."""
     target = quarantine_dir(directory)
-    os.makedirs(target, exist_ok=True)
+    make_private(target, mode)
     for path in paths:
         if os.path.lexists(path):
-            os.replace(path, os.path.join(target, f"{os.path.basename(path)}.{_utc()}"))
+            os.replace(path, _free_name(os.path.join(target, f"{os.path.basename(path)}.{_utc()}")))
+
+
+def _free_name(path: str) -> str:
+    """A name of the quarantine that nothing has: two damages of one second are both kept."""
+    found, number = path, 0
+    while os.path.lexists(found):
+        number += 1
+        found = f"{path}.{number}"
+    return found
 
 
 def _utc() -> str:

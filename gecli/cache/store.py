@@ -10,13 +10,13 @@ from typing import Any, BinaryIO
 
 from gecli.artifacts.publish import forget, remove_when_stopped
 from gecli.cache.index import IndexContent, IndexRecord, index_path, index_text, new_record
-from gecli.cache.layout import OM, RDCPKT, SIDECAR, entry_path, free_stem
+from gecli.cache.layout import OM, RDCPKT, SHARED_MODE, SIDECAR, entry_path, free_stem
 from gecli.cache.sidecar import Sidecar
 from gecli.cache.stat_index import StatIndex, StatRow, touch_as_witness
 
 WriteOm = Callable[[BinaryIO], None]
 MAX_SUFFIX_TRIES = 1000
-SHARED_MODE = 0o664
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 _full_directories: set[str] = set()  # after ENOSPC nothing more is tried in this process
 
@@ -54,7 +54,7 @@ def store_entry(
     try:
         return _store(directory, key, write_om, rdcpkt, describe, style, mode, stats, append)
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if error.errno in NO_SPACE:
             _full_directories.add(directory)
         raise
 
@@ -157,7 +157,12 @@ def replace_file(path: str, data: bytes, mode: int) -> None:
     with temporary(folder, stem, suffix, mode) as (stream, made):
         stream.write(data)
         seal(stream)
-        os.rename(made, path)
+        try:
+            os.rename(made, path)
+        except FileNotFoundError:
+            # A network file system may report a rename that it made, when the answer was lost.
+            if not os.path.samestat(os.fstat(stream.fileno()), os.stat(path)):
+                raise
     sync_directory(folder)
 
 
@@ -177,6 +182,11 @@ def sync_directory(directory: str) -> None:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+def forget_full(directory: str) -> None:
+    """Let a directory be written again that was full: something was removed."""
+    _full_directories.discard(directory)
 
 
 def witness_row(path: str, sha256: str) -> StatRow | None:

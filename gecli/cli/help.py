@@ -193,9 +193,7 @@ def help_text(subcommand: str, everything: bool = False) -> str:
     if not subcommand:
         parts.append(_section("Commands", [_entry(name, COMMANDS[name].summary) for name in TOP_LEVEL]))
     if subcommand == "cache":
-        parts.append(
-            _section("Commands", [_entry(name.split()[1], COMMANDS[name].summary) for name in CACHE_COMMANDS])
-        )
+        parts.append(_section("Commands", [_entry(name.split()[1], COMMANDS[name].summary) for name in CACHE_COMMANDS]))
     parts += [
         _section(group, [_entry(flag_text(option), describe(option)) for option in options])
         for group, options in grouped(subcommand, everything).items()

@@ -42,7 +42,12 @@ def remember_command(
 
     jobs = jobs_of(models, options.text("output"))
     setup = cache_setup(options, jobs)
-    if not isinstance(setup, CacheSetup) or setup.cache.mode != "rw" or setup.cache.verify == "full":
+    if (
+        not isinstance(setup, CacheSetup)
+        or setup.cache.mode != "rw"
+        or not setup.cache.may_write
+        or setup.cache.verify == "full"
+    ):
         return
     memo = _memo(setup, jobs[0], options, conditions_of(argv, os.environ), report.soc, console)
     if memo is not None:

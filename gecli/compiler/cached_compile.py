@@ -14,13 +14,13 @@ from dataclasses import asdict, field
 from time import perf_counter
 from typing import Any, NamedTuple
 
-from gecli.cache.candidate import Found, Verdict, Wanted
+from gecli.cache.candidate import Found, Rejected, Verdict, Wanted
 from gecli.cache.confirmation import has_user_functions
 from gecli.cache.differences import components_of, differences
 from gecli.cache.events import event, record
 from gecli.cache.fingerprint import Fingerprint
 from gecli.cache.foreign import match_foreign
-from gecli.cache.gc import collect_sometimes
+from gecli.cache.gc import collect_sometimes, make_room
 from gecli.cache.graph_key import auto_key
 from gecli.cache.layout import host_name
 from gecli.cache.lock import KeyLock, LockTimeout, LockUnavailable, wait_for_writers
@@ -37,9 +37,17 @@ from gecli.cache.near_entries import near_entries
 from gecli.cache.recovery import append_record, recover, set_aside_entry
 from gecli.cache.sidecar import COMPONENTS, CONFIRMED, SCHEMA, USER_FUNCTIONS, Sidecar
 from gecli.cache.stat_index import StatIndex, write_rows
-from gecli.cache.store import file_mode, store_entry
+from gecli.cache.store import NO_SPACE, Written, file_mode, forget_full, store_entry
 from gecli.compiler.cache_setup import CacheSetup
-from gecli.compiler.direct_hit import REPORT_MEMBERS, Request, deliver, finish_hit, hit_result, request_of
+from gecli.compiler.direct_hit import (
+    REPORT_MEMBERS,
+    Request,
+    conf_warnings,
+    deliver,
+    finish_hit,
+    hit_result,
+    request_of,
+)
 from gecli.compiler.job import Job
 from gecli.compiler.result import CacheUse, ModelResult
 from gecli.errors import CacheError, Diagnostic, GecliError
@@ -73,6 +81,8 @@ class Work:
     request: Request | None
     use: CacheUse
     warnings: list[Diagnostic] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    passed_over: tuple[Rejected, ...] = ()
     result: ModelResult | None = None
     compiled: Compiled | None = None
     entry: Found | None = None
@@ -102,9 +112,7 @@ class CachedCompiler:
         self.new_manager = new_manager
         self.say = say
         self.mode = file_mode(setup.cache.conf.shared)
-        self._conf_warnings = [
-            Diagnostic("E10032", text, severity="warning", file=setup.cache.path) for text in setup.cache.conf.warnings
-        ]
+        self._conf_warnings = conf_warnings(setup)
 
     def work_of(self, position: int, job: Job, loaded: LoadedModel, digest: Fingerprint) -> Work:
         key = self.setup.key_of(position) or auto_key(job.stem, digest.combined)
@@ -122,14 +130,17 @@ class CachedCompiler:
                 self._take(work, lookup)
                 self._learn_later(work)
                 return
-        if self.cache.mode == "ro":
+        if self.cache.mode == "ro" or self._is_write_protected(work):
             self._read_only(work, wanted)
             return
         with ExitStack() as stack:
             try:
                 stack.enter_context(self._lock(work))
-            except (LockTimeout, LockUnavailable) as error:
+            except LockTimeout as error:
                 self._bypass(work, error)
+                return
+            except LockUnavailable as error:
+                self._without_lock(work, wanted, error)
                 return
             self._under_lock(work, wanted)
 
@@ -147,6 +158,7 @@ class CachedCompiler:
                 self._deliver_without_entry(work, error)
         result.cache = work.use
         result.warnings = [*result.warnings, *self._conf_warnings, *work.warnings]
+        result.notes = [*result.notes, *work.notes]
         self._conf_warnings = []
         if work.use.stored:
             collect_sometimes(self.cache.path, self.cache.conf, time.time())
@@ -169,10 +181,7 @@ class CachedCompiler:
                 self._recover(work)
             lookup = look(self.cache, work.key, wanted, self.stats)
         if self.cache.mode == "debug":
-            self._explain(work, lookup)
-            work.use.would_hit, work.use.reason = lookup.found is not None, lookup.reason or "debug_mode"
-            work.use.entry = lookup.found.stem if lookup.found else ""
-            self._compile(work)
+            self._debug(work, lookup)
             return
         if lookup.found is not None:
             self._take(work, lookup)
@@ -182,15 +191,27 @@ class CachedCompiler:
         work.use.reason = lookup.reason
         self._count(event("miss", work.key, lookup.reason))
         self._set_aside(work, lookup)
+        work.passed_over = lookup.rejected
         start = perf_counter()
         compiled = self._compile(work)
         self._store(work, compiled, perf_counter() - start)
+
+    def _debug(self, work: Work, lookup: Lookup) -> None:
+        self._explain(work, lookup)
+        work.use.would_hit, work.use.reason = lookup.found is not None, lookup.reason or "debug_mode"
+        if lookup.found:
+            work.use.entry, work.use.via = lookup.found.stem, lookup.found.via
+        self._compile(work)
 
     def _read_only(self, work: Work, wanted: Wanted) -> None:
         if not wait_for_writers(self.cache.path, work.key, self.setup.lock_timeout_s):
             self._bypass(work, LockTimeout("another process"))
             return
-        lookup = look(self.cache, work.key, wanted, self.stats)
+        is_asked = self.cache.mode != "refresh"
+        lookup = look(self.cache, work.key, wanted, self.stats) if is_asked else Lookup(None, "refresh")
+        if self.cache.mode == "debug":
+            self._debug(work, lookup)
+            return
         if lookup.found is not None:
             self._take(work, lookup)
             return
@@ -198,19 +219,40 @@ class CachedCompiler:
         work.use.reason = lookup.reason
         self._compile(work)
 
-    def _bypass(self, work: Work, error: Exception) -> None:
-        """Compile without the cache, unless it is required."""
-        timed_out = isinstance(error, LockTimeout)
-        reason = "lock_timeout" if timed_out else "lock_unavailable"
-        code = "G5001" if timed_out else "G5002"
-        message = f"the lock of cache key {work.key} was not obtained"
-        why = f"held by {error}" if timed_out else str(error)
-        do = "raise --lock-timeout" if timed_out else "check the permissions of the .lock file"
+    def _is_write_protected(self, work: Work) -> bool:
+        """Whether the directory cannot be written: then it is used as with --cache-mode ro, which one line says.
+
+        Raises CacheError when the cache is required.
+        """
+        if self.cache.may_write or self.cache.mode == "debug":
+            return False
+        message, do = f"the cache {self.cache.path} cannot be written", "check the permissions of the directory"
         if self.setup.is_required:
-            raise CacheError(code, message, why=why, do=do, kind=reason)
+            raise CacheError("G5002", message, why="the directory is read-only", do=do, kind="io_error")
+        work.notes.append(f"{message}: it is read only")
+        return True
+
+    def _without_lock(self, work: Work, wanted: Wanted, error: LockUnavailable) -> None:
+        """Read the key without its lock, unless the cache is required: entries are never changed."""
+        message, do = f"the lock of cache key {work.key} cannot be used", "check the permissions of the .lock file"
+        if self.setup.is_required:
+            raise CacheError("G5002", message, why=str(error), do=do, kind="lock_unavailable")
+        text = f"{message}; nothing is stored"
         work.warnings.append(
-            Diagnostic(code, f"{message}; compiled without the cache", why=why, do=do, kind=reason, severity="warning")
+            Diagnostic("G5002", text, why=str(error), do=do, kind="lock_unavailable", severity="warning")
         )
+        self._read_only(work, wanted)
+        if work.use.state != "hit":
+            work.use.state, work.use.reason = "bypassed", "lock_unavailable"
+
+    def _bypass(self, work: Work, error: LockTimeout) -> None:
+        """Compile without the cache, unless it is required."""
+        message, why = f"the lock of cache key {work.key} was not obtained", f"held by {error}"
+        reason, do = "lock_timeout", "raise --lock-timeout"
+        if self.setup.is_required:
+            raise CacheError("G5001", message, why=why, do=do, kind=reason)
+        text = f"{message}; compiled without the cache"
+        work.warnings.append(Diagnostic("G5001", text, why=why, do=do, kind=reason, severity="warning"))
         work.use = CacheUse("bypassed", work.key, self.setup.key_origin, reason=reason)
         self._count(event("miss", work.key, reason))
         self._compile(work)
@@ -228,6 +270,7 @@ class CachedCompiler:
             timeout_s=self.setup.lock_timeout_s,
             on_wait=waiting,
             shared=self.cache.conf.shared,
+            leaves_record=self.cache.may_write,
         )
 
     def _recover(self, work: Work) -> None:
@@ -314,8 +357,8 @@ class CachedCompiler:
         """Store what was compiled; a failure is a warning, or exit status 7 after delivery."""
         from gecli.wire.var_manager import encode_var_match
 
-        result, record = compiled
-        assert result.image is not None
+        (result, record), image = compiled, compiled.result.image
+        assert image is not None
         rdcpkt = None if record.is_empty else encode_var_match(record)
         described: list[Sidecar] = []
 
@@ -323,11 +366,11 @@ class CachedCompiler:
             described.append(Sidecar(_sidecar_content(work, result, record, stem, files, seconds)))
             return described[-1]
 
-        try:
-            written = store_entry(
+        def store() -> Written:
+            return store_entry(
                 self.cache.path,
                 work.key,
-                result.image.write,
+                image.write,
                 rdcpkt,
                 describe,
                 style=self.cache.conf.timestamp,
@@ -335,6 +378,9 @@ class CachedCompiler:
                 stats=self.stats,
                 append=lambda each: append_record(self.cache.path, each, self.mode),
             )
+
+        try:
+            written = self._stored(store)
         except OSError as error:
             name = errno.errorcode.get(error.errno or 0, "error")
             message = f"the compiled model was not stored in the cache {self.cache.path} ({name})"
@@ -347,9 +393,29 @@ class CachedCompiler:
         size_bytes = sum(size for size, _ in written.digests.values())
         self._count(event("write", work.key, seconds=seconds, size_bytes=size_bytes))
         work.use.stored, work.use.entry = True, written.stem
+        self._note_older(work)
         work.entry = Found(work.key, written.stem, "", described[-1], rdcpkt is not None)
         result.output.sha256 = written.digests["om"][1]
         self._remember(work, written.stem)
+
+    def _stored(self, store: Callable[[], Written]) -> Written:
+        """Store an entry; on a full disk again, once, when limits of cache.conf let something be removed."""
+        try:
+            return store()
+        except OSError as error:
+            if error.errno not in NO_SPACE or not make_room(self.cache.path, self.cache.conf, time.time()):
+                raise
+        forget_full(self.cache.path)
+        return store()
+
+    def _note_older(self, work: Work) -> None:
+        """GE takes the first entry whose variables match: it does not look at what an entry was made from."""
+        older = [each.stem for each in work.passed_over if each.reason == "fingerprint_mismatch"]
+        if older and self.setup.keys:
+            work.notes.append(
+                f"key {work.key} has older entries of other models or options, which GE would take first "
+                "(gecli cache gc --superseded removes them)"
+            )
 
     def _count(self, what: str) -> None:
         if self.cache.may_write:
@@ -361,7 +427,7 @@ class CachedCompiler:
             _fingerprint_of(work),
             work.digest.source,
             lambda rdcpkt: _match_variables(rdcpkt, self.new_manager()),
-            lambda om, source: match_foreign(om, source, work.loaded.graph),
+            lambda om, source: match_foreign(om, source, work.loaded.graph, lenient=self.cache.conf.manual_check),
             lambda sidecar: differences(sidecar, work.digest),
             has_user_functions(work.loaded.graph),
         )

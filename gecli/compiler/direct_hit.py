@@ -24,6 +24,7 @@ from gecli.compiler.result import CacheUse, ModelResult, OutputFile
 if TYPE_CHECKING:
     from gecli.cache.sidecar import Sidecar
     from gecli.compiler.job import Job
+    from gecli.errors import Diagnostic
     from gecli.options.values import Options
 
 
@@ -98,11 +99,22 @@ def deliver(cache: CacheDir, job: Job, found: Found, stats: StatIndex) -> tuple[
     return om, rdcpkt
 
 
+def conf_warnings(setup: CacheSetup) -> list[Diagnostic]:
+    """What cache.conf says in vain."""
+    if not setup.cache.conf.warnings:
+        return []
+    from gecli.errors import Diagnostic
+
+    path = setup.cache.path
+    return [Diagnostic("E10032", text, severity="warning", file=path) for text in setup.cache.conf.warnings]
+
+
 def deliver_direct(setup: CacheSetup, job: Job, found: Found, options: Options, stats: StatIndex) -> ModelResult:
     """Deliver a direct hit and report it. Raises OutputError."""
     result = hit_result(job, found, setup, options)
     result.output, result.rdcpkt = deliver(setup.cache, job, found, stats)
     finish_hit(setup.cache, found, stats)
+    result.warnings = [*result.warnings, *conf_warnings(setup)]
     if options.text("depfile"):
         request = request_of(setup.cache, job, options, stats)
         result.files_read = [] if request is None else request.files

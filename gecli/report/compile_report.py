@@ -106,9 +106,7 @@ def _cache_line(cache: CacheUse) -> str:
         saved = f", saved {cache.seconds_saved:.2f} s" if cache.seconds_saved else ""
         return f"cache     hit {cache.entry} via {cache.via}{saved}{key}"
     if cache.state == "debug":
-        return (
-            f"cache     debug: would {'hit ' + cache.entry if cache.would_hit else 'miss: ' + str(cache.reason)}{key}"
-        )
+        return f"cache     debug: would {f'hit {cache.entry} via {cache.via}' if cache.would_hit else f'miss: {cache.reason}'}{key}"
     stored = f" -> stored {cache.entry}" if cache.stored else " -> not stored"
     return f"cache     {cache.state} ({cache.reason or 'no reason'}){stored}{key}"
 

@@ -25,8 +25,12 @@ def test_the_two_switches_of_ge_are_read() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "{", "x", '{"cache_debug_mode": "failed"}', '{"cache_manual_check": 1}', '{"cache_debug_mode": null}']
-)
+    "text",
+    [
+        "", "{", "x", '{"cache_debug_mode": "failed"}', '{"cache_manual_check": 1}', '{"cache_debug_mode": null}', "NaN",
+        '{"x": -Infinity}', '{"x": ' + "1" * 5000 + "}", "[" * 100_000,
+    ],
+)  # fmt: skip
 def test_a_broken_file_stops_the_command(text: str) -> None:
     with pytest.raises(BrokenConf):
         parse_cache_conf(text.encode())

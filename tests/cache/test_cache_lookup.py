@@ -14,9 +14,9 @@ from gecli.cache.cache_conf import CacheConf
 from gecli.cache.candidate import Verdict, Wanted
 from gecli.cache.layout import stem_of
 from gecli.cache.model_cache import CacheDir, find_request, look, note_use, remember_request
-from gecli.cache.recovery import recover
+from gecli.cache.recovery import recover, stems_of
 from gecli.cache.stat_index import StatIndex
-from gecli.cache.store import Written
+from gecli.cache.store import Written, replace_file
 
 Store = Callable[..., Written]
 Make = Callable[..., Wanted]
@@ -194,3 +194,34 @@ def test_the_use_time_is_renewed_after_an_hour(
     assert lookup.found is not None
     note_use(cache, lookup.found)
     assert ((tmp_path / f"{STEM}.gecli.json").stat().st_mtime > 1_000_000_001) == renewed
+
+
+def test_a_name_is_taken_by_any_file(tmp_path: Path, store: Store) -> None:
+    (tmp_path / f"{STEM}.txt").write_text("somebody's")
+    assert store().stem == f"{STEM}_1"
+
+
+def test_a_stamp_of_ge_is_no_suffix_number_of_a_shorter_key(tmp_path: Path) -> None:
+    name = "k_20260415102030_20260415102031"
+    (tmp_path / f"{name}.om").write_bytes(b"IMOD" + bytes(300))
+    assert stems_of(str(tmp_path), "k") == [name]
+    (tmp_path / "k_20260415102030.lock").touch()
+    assert stems_of(str(tmp_path), "k") == []
+    assert stems_of(str(tmp_path), "k_20260415102030") == [name]
+
+
+def test_a_rename_whose_answer_was_lost_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A network file system asks again, and the second time the source is gone."""
+    plain = os.rename
+
+    def answered_twice(source: str, target: str) -> None:
+        plain(source, target)
+        plain(source, target)
+
+    monkeypatch.setattr(os, "rename", answered_twice)
+    replace_file(str(tmp_path / "k.idx"), b"text", 0o644)
+    assert (tmp_path / "k.idx").read_bytes() == b"text"
+    monkeypatch.setattr(os, "rename", lambda source, target: plain("nothing", target))
+    with pytest.raises(FileNotFoundError):
+        replace_file(str(tmp_path / "k.idx"), b"other", 0o644)
+    assert [path.name for path in tmp_path.iterdir()] == ["k.idx"]
