@@ -106,7 +106,8 @@ def _cache_line(cache: CacheUse) -> str:
         saved = f", saved {cache.seconds_saved:.2f} s" if cache.seconds_saved else ""
         return f"cache     hit {cache.entry} via {cache.via}{saved}{key}"
     if cache.state == "debug":
-        return f"cache     debug: would {f'hit {cache.entry} via {cache.via}' if cache.would_hit else f'miss: {cache.reason}'}{key}"
+        found = f"hit {cache.entry} via {cache.via}" if cache.would_hit else f"miss: {cache.reason}"
+        return f"cache     debug: would {found}{key}"
     stored = f" -> stored {cache.entry}" if cache.stored else " -> not stored"
     return f"cache     {cache.state} ({cache.reason or 'no reason'}){stored}{key}"
 
