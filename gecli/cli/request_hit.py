@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import os
 import time
+from functools import partial
 
 from gecli.cli.console import Console
 from gecli.options.argv import Scan, scan
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gecli.compiler.job import Job
     from gecli.compiler.result import ModelResult
     from gecli.options.values import Options
 
@@ -59,7 +63,6 @@ def _options(found: Scan) -> Options | None:
 
 def _delivered(models: list[str], options: Options) -> ModelResult | None:
     from gecli.cache.stat_index import StatIndex
-    from gecli.cli.written_files import DataFileCheck
     from gecli.compiler.cache_setup import CacheOff, cache_setup
     from gecli.compiler.direct_hit import deliver_direct, direct_hits
     from gecli.compiler.job import is_one_file, jobs_of
@@ -72,10 +75,19 @@ def _delivered(models: list[str], options: Options) -> ModelResult | None:
         if isinstance(setup, CacheOff):
             return None
         stats = StatIndex(trusting=setup.cache.verify != "full")
-        hits = direct_hits(setup, jobs, options, stats, DataFileCheck(options, models))
+        hits = direct_hits(setup, jobs, options, stats, partial(_spare_data, jobs[0]))
         return deliver_direct(setup, jobs[0], hits[0], options, stats) if hits else None
     except Exception:  # told by the long way
         return None
+
+
+def _spare_data(job: Job, model: str, files: Sequence[str]) -> None:
+    """Raises ValueError when an output is a file that the model names, by whatever name; the long way says so."""
+    from gecli.cache.stat_index import numbers_of
+
+    outputs = [found[:2] for path in (job.om_path, job.rdcpkt_path) if (found := numbers_of(path)) is not None]
+    if outputs and any(found[:2] in outputs for path in files if (found := numbers_of(path)) is not None):
+        raise ValueError(f"an output is a file of {model}")
 
 
 def _soc(options: Options) -> str:
