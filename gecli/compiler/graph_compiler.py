@@ -77,10 +77,7 @@ def compile_graph(
         if on_stage:
             on_stage("Build")
         external = () if externalise is None else externalise(graph)
-        assigned = assign_variable_memory(graph, manager, graph_id)
-        ports = variable_ports(graph, manager, assigned)
-        record_assigned(manager, assigned, ports)
-        plan = plan_model(graph, ports, assigned, reuse=reuse)
+        assigned, plan = place_graph(graph, manager, graph_id, reuse=reuse)
         ctx.warnings += _races(graph, plan, assigned, strict=settings.strict_order)
     except BaseException:
         manager.restore(state)
@@ -90,6 +87,16 @@ def compile_graph(
     record = VarMatch(before, record_of(manager, graph_id))
     variables = tuple(node for node in assigned if node.is_variable)
     return CompiledGraph(graph, plan, record, timeline.records, ctx.records, ctx.warnings, variables, external)
+
+
+def place_graph(
+    graph: Graph, manager: VarManager, graph_id: int, *, reuse: bool
+) -> tuple[Mapping[OpDesc, int], ModelPlan]:
+    """Give the variables of a graph their addresses and lay out the rest of its memory. Raises CompileError."""
+    assigned = assign_variable_memory(graph, manager, graph_id)
+    ports = variable_ports(graph, manager, assigned)
+    record_assigned(manager, assigned, ports)
+    return assigned, plan_model(graph, ports, assigned, reuse=reuse)
 
 
 def _races(graph: Graph, plan: ModelPlan, assigned: Mapping[OpDesc, int], *, strict: bool) -> list[Diagnostic]:

@@ -124,6 +124,20 @@ class VarResource:
         self.assigned_names = state.assigned_names
         self._changed_names = dict(state._changed_names)
 
+    def without_addresses(self) -> VarResource:
+        """A copy that knows no address and no form: what is assigned to it begins at the base again."""
+        other = self.copy()
+        other.addresses, other.blocks, other.current_descs = {}, IntervalMap(), {}
+        other.constants, other.file_constants, other.broadcasts = ConstantIndex(), {}, {}
+        return other
+
+    def forget_unassigned(self) -> None:
+        """Drop what is known of variables that have no form here."""
+        for table in (self.roads, self.changed_graph_ids, self.allocated_graph_ids):
+            for name in [name for name in table if name not in self.current_descs]:
+                del table[name]
+        self.assigned_names &= self.current_descs.keys()
+
     # ------------------------------------------------------------------ names and look-up
 
     def base_name(self, name: str) -> str:

@@ -121,7 +121,10 @@ def in_user_form(session: Session, name: str, value: Array) -> Array:
 
 
 def blocks_never_overlap(plan: Plan) -> None:
-    session = compiled(plan)
+    blocks_of_session(compiled(plan))
+
+
+def blocks_of_session(session: Session) -> None:
     end, total = 0, 0
     base = session.manager.logic_base
     for block in session.manager.resource.blocks:
