@@ -70,7 +70,7 @@ def _run(options: Options, paths: list[str], console: Console) -> int:
     with published_together():  # nothing is left of a run that fails, but what --dump saw
         outcomes, requests = _execute(options, order, models, console)
         files = _write_files(options, paths, outcomes, shared, console)
-    differences = None if golden is None else golden.differences(outcomes, requests)
+        differences = None if golden is None else golden.differences(outcomes, requests)
     console.report(not_finite(outcomes))
     origin = "" if golden is None else golden.origin
     _show(options, console, outcomes, files, differences, origin)

@@ -228,3 +228,10 @@ def test_dumps_of_passes_are_those_of_one_compile(work: Path) -> None:
     before = contents(work)
     assert "the dump g/" in check_message(gecli_in(work, "20000", *words, program=("-c", program)), 5)
     assert contents(work) == before
+
+
+def test_a_comparison_that_cannot_be_made_leaves_no_outputs(work: Path) -> None:
+    words = ["run", "m.om", "t.om", "--fill", "ones", "--init", "zero", "-o", "q", "--save-vars", "v"]
+    before = contents(work)
+    assert "--compare" in check_message(gecli_in(work, *words, "--compare", "m.onnx"), 2)
+    assert contents(work) == before
