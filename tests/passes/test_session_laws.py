@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+from itertools import pairwise
 from tempfile import TemporaryDirectory
 
 import numpy as np
@@ -19,6 +20,7 @@ from gecli.compiler.model_image import ImageFacts, model_image
 from gecli.compiler.pass_verification import ResultCheck
 from gecli.compiler.session import Member, Session
 from gecli.engine.trans_ops import TRANS_OPS
+from gecli.errors import InputError
 from gecli.ir.dtype import DataType
 from gecli.ir.format import Format
 from gecli.ir.graph import Graph
@@ -30,9 +32,14 @@ from gecli.passes.pipeline import StructureCheck
 from gecli.passes.recover_trans_roads import RecoverTransRoads
 from gecli.passes.variable_prepare import VariablePrepare
 from gecli.runtime.session import Session as Runtime
-from gecli.variables.sizes import SPAN_ALIGN_BYTES, span_bytes
+from gecli.variables.device_arena import DeviceArena
+from gecli.variables.mem_resource import MemoryType
+from gecli.variables.rebuild_control import RebuildControl
+from gecli.variables.sizes import DEFAULT_PADDING_BYTES, SPAN_ALIGN_BYTES, raw_bytes, span_bytes
+from gecli.variables.var_memory import VariableMemory
 from gecli.wire.var_session import decode_var_manager, encode_var_manager
 from tests.passes.random_sessions import Plan, Steps, Use, blocked, built, session_of, session_plans, transposed
+from tests.passes.test_pass_atomicity import shown
 
 Array = NDArray[np.generic]
 Law = Callable[[Plan], None]
@@ -223,6 +230,106 @@ def recovered_roads_cancel_with_equal_chains(plan: Plan) -> None:
         assert not [use for use in graph.consumers(graph.node(name).out()) if use.node.type in TRANS_OPS]
 
 
+def device_addresses_are_one_to_one(plan: Plan) -> None:
+    """Law 2, on two devices: a device address for each logical one, tensors apart, guards without address."""
+    session = compiled(plan)
+    memory = VariableMemory(session.manager)
+    blocks = [block for block in session.manager.resource.blocks if block.memory_type is MemoryType.HBM]
+    for device in (0, 3):
+        memory.attach(device, DeviceArena(device))
+        taken: list[tuple[int, int]] = []
+        for block in reversed(blocks):  # the first access decides where a block lies, not its logical address
+            start = memory.address_of(block.address, device)
+            for inner in {0, block.capacity_bytes // 2, block.capacity_bytes - 1}:
+                assert memory.address_of(block.address + inner, device) == start + inner
+            for inner in (block.capacity_bytes, block.span_bytes - 1):
+                with pytest.raises(InputError, match="belongs to no variable"):
+                    memory.address_of(block.address + inner, device)
+            taken.append((start, start + block.capacity_bytes))
+        taken.sort()
+        assert all(before[1] + 1024 <= after[0] for before, after in pairwise(taken))
+
+
+def devices_hold_variables_of_their_own(plan: Plan) -> None:
+    """Each device begins with the initial values, keeps what is written to it, and converts for itself."""
+    session = compiled(plan)
+    memory = VariableMemory(session.manager)
+    devices = (0, 1, 7)
+    for device in devices:
+        memory.attach(device, DeviceArena(device))
+    for block in session.manager.resource.blocks:
+        size = block.capacity_bytes
+        first = memory.read(block.address, size, 0)
+        assert all(memory.read(block.address, size, device) == first for device in devices)
+        for device in devices:
+            memory.write(block.address, bytes([device + 1]) * size, device)
+        for device in devices:
+            assert memory.read(block.address, size, device) == bytes([device + 1]) * size
+
+
+def constants_share_memory_exactly_when_their_bytes_agree(plan: Plan) -> None:
+    """Law 5, with the constants of all graphs in variable memory."""
+    session = compiled(plan, train=True, constants_in_session=True)
+    found: dict[int, bytes] = {}
+    for member in session.members:
+        assert member.compiled is not None
+        for node in member.compiled.graph.nodes_of("Constant"):
+            weight = node.attrs["value"]
+            content = b"%d %s" % (weight.dtype.bits, weight.numpy().tobytes())
+            (address,) = member.compiled.plan.placements[node].output_offsets
+            assert found.setdefault(address, content) == content
+    assert len(set(found.values())) == len(found)
+
+
+def sizes_hold_their_padding(plan: Plan) -> None:
+    """Law 12, of every form that a variable has or had."""
+    rows = compiled(plan).manager.resource.addresses.values()
+    for row in rows:
+        raw, padded = raw_bytes(row.desc), row.desc.size_bytes
+        assert padded >= raw + DEFAULT_PADDING_BYTES and padded % 32 == 0
+        assert span_bytes(padded) % SPAN_ALIGN_BYTES == 0
+    in_order = sorted((raw_bytes(row.desc), row.desc.size_bytes) for row in rows)
+    assert [size for _, size in in_order] == sorted(size for _, size in in_order)
+
+
+def a_damaged_session_is_refused_or_sound(plan: Plan) -> None:
+    """Law 9: after a flip or a cut a snapshot is refused as corrupt, or it passes every check."""
+    data = encode_var_manager(compiled(plan).manager)
+    rng = np.random.default_rng(len(data))
+    damaged = [data[: int(cut)] for cut in rng.integers(0, len(data), 5)]
+    for place, bit in zip(rng.integers(0, len(data), 30), rng.integers(0, 8, 30)):
+        flipped = bytearray(data)
+        flipped[place] ^= 1 << int(bit)
+        damaged.append(bytes(flipped))
+    for each in damaged:
+        try:
+            manager = decode_var_manager(each, path="s", device_id=0)
+        except InputError as error:
+            assert error.code == "G3007"
+            continue
+        again = encode_var_manager(manager)
+        assert encode_var_manager(decode_var_manager(again, path="s", device_id=0)) == again
+
+
+def every_pass_changes_nothing_the_second_time(plan: Plan) -> None:
+    """Law 7, for each pass of the pipeline on the graphs as it finds them."""
+    session = session_of(built(plan))
+    session.instruments = (_Twice(),)
+    session.compile_all()
+
+
+class _Twice:
+    """An instrument that runs each pass again and compares the graph."""
+
+    def before(self, step: Pass, graph: Graph, ctx: PassContext) -> None: ...
+
+    def after(self, step: Pass, graph: Graph, ctx: PassContext, counts: Counter[str], elapsed_ns: int) -> None:
+        once, state = shown(graph), ctx.variables.snapshot()
+        step.run(graph, PassContext(ctx.platform, ctx.variables, RebuildControl(), ctx.settings, ctx.graph_id))
+        assert shown(graph) == once, step.name
+        ctx.variables.restore(state)
+
+
 def _reader(steps: Steps) -> Use:
     return Use((steps, steps), "none", ())
 
@@ -237,6 +344,12 @@ LAWS: tuple[Law, ...] = (
     a_saved_session_is_the_session,
     a_failure_leaves_the_session_as_it_was,
     recovered_roads_cancel_with_equal_chains,
+    device_addresses_are_one_to_one,
+    devices_hold_variables_of_their_own,
+    constants_share_memory_exactly_when_their_bytes_agree,
+    sizes_hold_their_padding,
+    a_damaged_session_is_refused_or_sound,
+    every_pass_changes_nothing_the_second_time,
 )
 
 
