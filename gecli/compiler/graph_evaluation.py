@@ -30,7 +30,8 @@ from gecli.layout.transforms import convert
 from gecli.ops.evaluate import evaluate_node
 from gecli.ops.registry import find
 from gecli.passes.written_inputs import input_name, output_names
-from gecli.runtime.bound_graph import BORDERS, is_true, reordered
+from gecli.runtime.bound_graph import is_true
+from gecli.runtime.known_values import BORDERS, reordered
 
 Array = NDArray[Any]
 MAX_LOOP = 1000

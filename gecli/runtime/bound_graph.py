@@ -17,18 +17,16 @@ from gecli.ir.attributes import DATA_TYPES
 from gecli.ir.calls import CALL_TYPES, CONTROL_TYPES, IF_TYPES, argument_slot
 from gecli.ir.format import Format
 from gecli.ir.op_desc import OpDesc, Port
-from gecli.layout.axes import permutation
-from gecli.ops.evaluate import evaluate_node
 from gecli.ops.registry import find
+from gecli.runtime.known_values import BORDERS, SILENT_TYPES, known_outputs
 from gecli.runtime.node_fault import KERNEL_ERRORS
 from gecli.runtime.operands import Operand, Step
-from gecli.runtime.program import SILENT_TYPES, Program, Scratch, bind_node
+from gecli.runtime.program import Program, Scratch, bind_node
 from gecli.wire.model_record import GraphRecord
 
 Array = NDArray[Any]
 # Runs a node with subgraphs: its outputs for these inputs.
 Control = Callable[[OpDesc, list[Array | None]], list[Array]]
-BORDERS = frozenset(("TransData", "TransDataD", "ReFormat"))
 
 
 class NotFixed(Exception):
@@ -151,30 +149,15 @@ class _Flat:
 
     def _fold(self, node: OpDesc) -> bool:
         """Compute a node whose inputs are known; False when they are not."""
-        kind = find(node.type)
         inputs = [None if port is None else self.known.get(self.at(port)) for port in node.inputs]
-        if (
-            kind is None
-            or not kind.foldable
-            or not inputs
-            or any(value is None and port is not None for value, port in zip(inputs, node.inputs))
-        ):
+        if any(value is None and port is not None for value, port in zip(inputs, node.inputs)):
             return False
-        values = [reordered(node, inputs[0])] if node.type in BORDERS else evaluate_node(node, inputs)
+        values = known_outputs(node, inputs)
+        if values is None:
+            return False
         for index, value in enumerate(values):
             self.known[Port(node, index)] = value
         return True
-
-
-def reordered(node: OpDesc, value: Array | None) -> Array:
-    """The result of a TransData on logical values: the axes in the order of the target's origin format."""
-    assert value is not None
-    source, target = node.input_descs[0], node.output_descs[0]
-    have = target.logical_format if source is None else source.logical_format
-    want = target.logical_format
-    if have.primary == want.primary or Format.ND in (have.primary, want.primary):
-        return value
-    return np.transpose(value, permutation(have, want))
 
 
 def is_true(value: Array) -> bool:

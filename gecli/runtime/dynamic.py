@@ -17,7 +17,8 @@ from gecli.ir.attributes import CONST_TYPES, DATA_TYPES
 from gecli.ir.calls import argument_slot
 from gecli.ir.op_desc import OpDesc, Port
 from gecli.ops.evaluate import evaluate_node
-from gecli.runtime.bound_graph import BoundGraph, bind_graph, is_true, reordered
+from gecli.runtime.bound_graph import BoundGraph, bind_graph, is_true
+from gecli.runtime.known_values import reordered
 from gecli.runtime.node_fault import node_fault
 from gecli.runtime.operands import to_logical
 from gecli.runtime.program import Watch

@@ -14,20 +14,18 @@ from numpy.typing import NDArray
 
 from gecli.engine.kernel_table import is_agnostic
 from gecli.errors import RuntimeFault
-from gecli.ir.attributes import CONST_TYPES, DATA_TYPES
 from gecli.ir.op_desc import OpDesc, Port
 from gecli.layout.transforms import convert
 from gecli.ops.operator import OperatorType
 from gecli.ops.registry import find, operator_of
 from gecli.records import dataclass
+from gecli.runtime.known_values import SILENT_TYPES, hold_known_values
 from gecli.runtime.node_fault import KERNEL_ERRORS, node_fault
 from gecli.runtime.operands import Operand, Step, is_blocked, logical_input, logical_output, to_logical
 
 Array = NDArray[Any]
 ValueOf = Callable[[Port], Array | None]  # the value of a port in its origin format; None when it has none now
 Watch = Callable[[OpDesc, ValueOf], None]
-# Types that need no step: their outputs are inputs, constants or variables.
-SILENT_TYPES = CONST_TYPES | DATA_TYPES | {"Variable", "VariableV2", "FileConstant", "NetOutput", "NoOp"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +103,9 @@ def bind_program(nodes: list[OpDesc], operands: dict[Port, Operand]) -> Program:
     """Bind every node, in id order, to the arrays of its operands."""
     program = Program([], operands)
     scratch = Scratch()
+    known = hold_known_values(nodes, operands)
     for node in nodes:
-        if node.type in SILENT_TYPES or node.ref_variable is not None:
+        if node.type in SILENT_TYPES or node.ref_variable is not None or node in known:
             continue
         try:
             program.add(node, bind_node(node, operands, scratch))
