@@ -26,6 +26,7 @@ def variable_rows(compiled: CompiledGraph, manager: VarManager) -> list[dict[str
             {
                 "name": node.name,
                 "dtype": stored.dtype.serial,
+                "declared_dtype": declared.dtype.serial,
                 "declared_format": declared.format.name,
                 "declared_shape": list(declared.shape),
                 "format": stored.format.name,
@@ -35,6 +36,7 @@ def variable_rows(compiled: CompiledGraph, manager: VarManager) -> list[dict[str
                 "road": [f"{step.type} {step.src.format.name}->{step.dst.format.name}" for step in road],
                 "lossy": bool(road) and getattr(road, "lossy", False),
                 "changed_here": node.name in changed,
+                "init_converted": bool(road) and node.init_value is not None,
                 "blocks": _blocks(node.name, stored, forms.get(variables.base_name(node.name), ()), variables),
             }
         )

@@ -7,6 +7,7 @@ from typing import Any
 from gecli.compiler.result import ModelResult
 from gecli.report.sizes import dtype_text, shape_text
 
+ACCELERATION = "VariableOpPass"
 HIDDEN = ("pass", "event", "variable", "road", "lossy")
 
 
@@ -26,13 +27,18 @@ def explanation_lines(result: ModelResult, name: str) -> list[str]:
     dtype = dtype_text(found["dtype"])
     lines = [
         f"variable {name} in {result.source}",
-        f"  declared  {dtype} {found['declared_format']} {shape_text(found['declared_shape'])}",
+        f"  declared  {dtype_text(found['declared_dtype'])} {found['declared_format']} "
+        f"{shape_text(found['declared_shape'])}",
         f"  stored    {dtype} {found['format']} {shape_text(found['shape'])}  "
         f"at {found['logical_address']:#x}, {found['size_bytes']} bytes",
         f"  road      {'; '.join(found['road']) or 'none'}{' (loses precision)' if found['lossy'] else ''}",
         f"  compiled  {result.compile_count} time{'s' if result.compile_count != 1 else ''}",
     ]
+    if found.get("init_converted"):
+        lines.append("  initial   converted along the road")
     lines += [f"  block     {_block_text(block)}" for block in found.get("blocks", ())]
+    if ACCELERATION not in [each.name for each in result.passes]:
+        lines.append(f"  {ACCELERATION}: did not run, so the variable keeps its format")
     for event in found["events"]:
         facts = "  ".join(f"{key} {_text(value)}" for key, value in event.items() if key not in HIDDEN and value)
         lines.append(f"  {event['pass']}: {event['event']}{f'  {facts}' if facts else ''}")

@@ -31,6 +31,7 @@ def told(session: Session, member: Member) -> ModelResult:
     assert member.compiled is not None
     result = ModelResult(member.graph.name, "text", OutputFile("m.om", 0))
     result.variables = variable_rows(member.compiled, session.manager)
+    result.passes = member.compiled.passes
     result.records = [*member.compiled.records, *member.events]
     result.compile_count = member.compile_count
     return result
@@ -52,9 +53,10 @@ def test_the_story_of_a_variable_that_made_another_graph_stale() -> None:
         "  stored    FLOAT FRACTAL_Z [4,1,16,8]  at 0x2000000600, 2080 bytes",
         "  road      TransData HWCN->FRACTAL_Z",
         "  compiled  1 time",
-        "  block     1536 bytes at offset 0 for FLOAT HWCN [2,2,3,2], no longer used",
+        "  initial   converted along the road",
     ]
-    assert lines[6] == "  block     3584 bytes at offset 1536 for FLOAT FRACTAL_Z [4,1,16,8]"
+    assert lines[6] == "  block     1536 bytes at offset 0 for FLOAT HWCN [2,2,3,2], no longer used"
+    assert lines[7] == "  block     3584 bytes at offset 1536 for FLOAT FRACTAL_Z [4,1,16,8]"
     assert "  VariableOpPass: changed  reason NOT_TRANS_OP  node y" in lines
     assert "  session: made stale  graphs init" in lines
 
@@ -78,3 +80,40 @@ def test_a_graph_that_comes_later_makes_nobody_stale() -> None:
     train, init = session.add(parse(TRAIN)), session.add(parse(INIT))
     session.compile_all()
     assert train.events == init.events == []
+
+
+def test_a_cast_shows_in_what_was_declared_and_what_is_stored() -> None:
+    session = Session(platform_of("Ascend910B1"), CompileSettings())
+    source = INIT.replace("%a = Assign(%w, %c) : f32", "%a = Cast(%w) {dst_type=DT_FLOAT16} : f16").replace("init", "c")
+    member = session.add(parse(source))
+    session.compile_all()
+    lines = explanation_lines(told(session, member), "w")
+    assert lines[1:3] == [
+        "  declared  FLOAT HWCN [2,2,3,2]",
+        "  stored    FLOAT16 HWCN [2,2,3,2]  at 0x2000000000, 96 bytes",
+    ]
+
+
+def test_an_assign_that_stays_says_why() -> None:
+    session = Session(platform_of("Ascend910B1"), CompileSettings())
+    member = session.add(parse(INIT))
+    session.compile_all()
+    lines = explanation_lines(told(session, member), "w")
+    assert "  AssignRemovePass: assign_kept  node a  reason the value has a place of its own" in lines
+
+
+def test_without_acceleration_the_story_says_that_it_did_not_run() -> None:
+    session = Session(platform_of("Ascend910B1"), CompileSettings(variable_acc=False))
+    member = session.add(parse(TRAIN))
+    session.compile_all()
+    lines = explanation_lines(told(session, member), "w")
+    assert "  VariableOpPass: did not run, so the variable keeps its format" in lines
+    assert "  road      none" in lines
+
+
+def test_a_session_with_batch_memory_says_so_for_every_variable() -> None:
+    session = Session(platform_of("Ascend910B1"), CompileSettings())
+    session.manager.resource.share_batch_name("w_ascend_mbatch_batch_0", "other")
+    member = session.add(parse(TRAIN))
+    session.compile_all()
+    assert "  VariableOpPass: unchanged  reason SHARED_BATCH" in explanation_lines(told(session, member), "w")

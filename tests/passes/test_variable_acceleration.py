@@ -14,6 +14,7 @@ from gecli.ir.tensor_desc import TensorDesc
 from gecli.ir.text import parse, text
 from gecli.ir.verify import verify
 from gecli.ir.weight import Weight
+from gecli.layout.storage_shape import storage_shape
 from gecli.passes.base import PassContext
 from gecli.passes.facts import Fact, check
 from gecli.passes.variable_op import VariableOp
@@ -349,6 +350,33 @@ def test_a_reader_decides_what_a_variable_takes_over(ctx: PassContext, case: str
     if not road:
         assert text(graph) == before
         assert ctx.rebuild.permits_change("w")
+
+
+# What the transfer itself refuses: (variable, stored form, reason).
+UNTRANSFERABLE = {
+    "a type that the format does not hold": ("i32[3,3,64,128] HWCN", C1.replace("f16", "i32"), "DTYPE"),
+    "dims that are not those of the form": (HWCN, "f16[35,8,16,16] FRACTAL_Z origin [3,3,64,128] HWCN", "SHAPE"),
+    "another C0 than the dims say": (HWCN, FZ, "C0_MISMATCH"),
+    "groups of a format that GE moves as ungrouped": ("f16[128,64,3,3] NCHW", FZ, "GROUPS"),
+}
+
+
+@pytest.mark.parametrize("case", UNTRANSFERABLE)
+def test_a_transfer_that_would_fail_at_load_is_refused_with_its_reason(ctx: PassContext, case: str) -> None:
+    declared, stored, why = UNTRANSFERABLE[case]
+    graph = read(f"%r = TransData(%w) {TO_FZ} : {stored}", variable=declared)
+    desc = graph.node("r").output_descs[0]
+    if why == "C0_MISMATCH":
+        desc = desc.with_format(desc.format.with_c0(8))
+    elif why == "GROUPS":
+        grouped = desc.format.with_groups(2)
+        desc = desc.with_format(grouped, storage_shape(Format.NCHW, (128, 64, 3, 3), grouped, desc.dtype, 16))
+        desc = desc.with_origin((128, 64, 3, 3), Format.NCHW)
+    graph.node("r").output_descs[0] = desc
+    before = text(graph)
+    accelerate(graph, ctx)
+    assert (steps(ctx, "w"), reason(ctx)) == ([], why)
+    assert text(graph) == before
 
 
 def test_a_format_that_only_the_reader_names_becomes_a_reformat_step(ctx: PassContext) -> None:
