@@ -330,7 +330,7 @@ class AttrReader:
         simple = _SIMPLE.get(kind)
         if simple is not None:
             value = simple(message)
-            self.budget.spend(TEXT_COST + (len(value) if kind in ("s", "bt") else 0))
+            self.budget.spend(TEXT_COST + len(value) if kind in ("s", "bt") else NUMBER_COST)
             return value
         if kind in ("g", "expression"):
             return self._raw(kind, message)

@@ -8,17 +8,33 @@ from __future__ import annotations
 
 from google.protobuf.message import DecodeError
 
-FREE_BYTES = 28 << 20  # what every file may cost
+FREE_BYTES = 32 << 20  # what every file may cost
 FACTOR = 2  # what a file may cost for each of its bytes; graphs that compilers write stay below
 
 # Bytes of memory that an object takes, with its place in a list or dictionary; measured with CPython 3.11.
 TEXT_COST = 64  # and its characters
 NUMBER_COST = 40
 EMPTY_TUPLE_COST = 64
-DICT_COST, DICT_ENTRY_COST = 200, 60
+DICT_COST, DICT_ENTRY_COST = 200, 60  # the first five entries are in the former
 DESC_COST = 200
 WEIGHT_COST = 220
 FUNCTION_COST = 120
+
+
+def dict_cost(entries: int) -> int:
+    """Of a dictionary with shared keys, without its values."""
+    return 0 if entries == 0 else DICT_COST + DICT_ENTRY_COST * max(entries - 5, 0)
+
+
+class TooManyObjects(DecodeError):
+    """The bytes are sound, but what they say does not fit into the memory that their number allows."""
+
+
+def is_about_memory(error: BaseException | None) -> bool:
+    """True when `error`, or what it was raised from, is TooManyObjects."""
+    while error is not None and not isinstance(error, TooManyObjects):
+        error = error.__cause__
+    return error is not None
 
 
 class MemoryBudget:
@@ -33,15 +49,15 @@ class MemoryBudget:
         self.whole = self.left = FREE_BYTES // shares + FACTOR * size
 
     def spend(self, cost: int) -> None:
-        """Raises DecodeError when the objects would be out of all proportion to the file."""
+        """Raises TooManyObjects when the objects would be out of all proportion to the file."""
         self.left -= cost
         if self.left < 0:
             raise self.refusal()
 
     def require(self, cost: int) -> None:
-        """Raises DecodeError when there is no room for objects that go again."""
+        """Raises TooManyObjects when there is no room for objects that go again."""
         if self.left < cost:
             raise self.refusal()
 
-    def refusal(self) -> DecodeError:
-        return DecodeError(f"the objects of {self.size} bytes would need more than {self.whole} bytes of memory")
+    def refusal(self) -> TooManyObjects:
+        return TooManyObjects(f"the objects of {self.size} bytes would need more than {self.whole} bytes of memory")

@@ -19,7 +19,7 @@ from gecli.wire.byte_source import ByteSource, MemorySource
 from gecli.wire.collector import collector_paused
 from gecli.wire.decode_errors import DECODE_ERRORS, reason
 from gecli.wire.field_scan import Span
-from gecli.wire.memory_budget import DICT_COST, DICT_ENTRY_COST, TEXT_COST, MemoryBudget
+from gecli.wire.memory_budget import DICT_ENTRY_COST, TEXT_COST, MemoryBudget, dict_cost, is_about_memory
 from gecli.wire.message_reader import ATTRS, MessageReader, located
 from gecli.wire.model_record import GraphRecord, ModelRecord
 from gecli.wire.om_faults import om_error
@@ -29,10 +29,15 @@ from gecli.wire.tensor_desc import ATTR_GROUPS, Message
 from gecli.wire.walker import LENGTH_DELIMITED, WireError
 
 MAX_MODEL_DEF_BYTES = 1 << 31
+_ABOUT_MEMORY = {
+    "why": "a file is read in less than twice its size and 64 MiB of memory; the objects of this graph take more",
+    "do": "gecli inspect-om FILE --partitions",
+}
 GRAPHS, OPS = 7, 6  # of ModelDef, of GraphDef
 MODEL_MEMBERS, GRAPH_MEMBERS = (1, 2, 3, 12), (1, 4, 5, 12)
 # Bytes of memory, rather too many. Of an operator: the node and its number, its entry among the names, its first port.
-_GRAPH_COST, _OP_COST, _INPUT_COST, _WAITING_COST, _CONTROL_COST, _MEMBER_COST = 1600, 470, 24, 160, 500, 170
+_GRAPH_COST, _OP_COST, _INPUT_COST, _WAITING_COST, _CONTROL_COST, _MEMBER_COST = 1600, 450, 16, 160, 500, 170
+_OFFSET_COST, _OFFSET_ON_THE_WAY_COST = 12, 28
 
 
 def decode_model(
@@ -74,7 +79,8 @@ def _reported(source: ByteSource, path: str | None) -> Iterator[None]:
     except (*DECODE_ERRORS, WireError) as error:
         at = source.base + error.offset if isinstance(error, WireError) else source.base
         size = f"MODEL_DEF of {source.size} bytes"
-        raise om_error("bad-proto", path, f"{size}: {reason(error)}", at, where="MODEL_DEF") from error
+        fields = _ABOUT_MEMORY if is_about_memory(error) else {}
+        raise om_error("bad-proto", path, f"{size}: {reason(error)}", at, where="MODEL_DEF", **fields) from error
 
 
 class _Decoder:
@@ -217,6 +223,9 @@ class _Decoder:
         try:
             op, large = self.messages.operator(span, reader)
             reader.budget.spend(_cost(op))
+            offsets = len(op.input_i) + len(op.output_i) + len(op.workspace) + len(op.workspace_bytes)
+            reader.budget.spend(_OFFSET_COST * offsets)
+            reader.budget.require(_OFFSET_ON_THE_WAY_COST * offsets)
             node = self.node(record, op, large)
             record.nodes.append(node)
             places.append(op)
@@ -258,7 +267,7 @@ class _Decoder:
         if inputs or outputs:
             attrs = dict(attrs)  # without the room that the deleted ones had
         if attrs:
-            reader.budget.spend(DICT_COST + DICT_ENTRY_COST * len(attrs))
+            reader.budget.spend(dict_cost(len(attrs)))
         input_descs: tuple[TensorDesc | None, ...] = reader.descs(op.input_desc)
         output_descs = reader.descs(op.output_desc)
         texts = op.input
@@ -371,12 +380,12 @@ def _rounds(own: AttrNames | None, root: AttrNames | None) -> tuple[AttrNames, .
 
 def _cost(op: Message) -> int:
     """What an operator will take in memory, without the values of its attributes and what many share."""
-    cost = _OP_COST + 2 * len(op.name) + _INPUT_COST * (len(op.input) + len(op.input_desc))
+    cost = _OP_COST + len(op.name) + _INPUT_COST * (len(op.input) + len(op.input_desc))
     if op.attr_groups:
         cost += 2 * TEXT_COST + len(op.attr_groups)
     if op.subgraph_name:
         cost += sum(map(len, op.subgraph_name)) + TEXT_COST * (1 + len(op.subgraph_name))
-    return cost + 12 * (len(op.input_i) + len(op.output_i) + len(op.workspace) + len(op.workspace_bytes))
+    return cost
 
 
 def _port_names(attrs: dict[str, Any], side: str) -> tuple[str, ...] | None:

@@ -12,8 +12,10 @@ from pathlib import Path
 import pytest
 
 from gecli.artifacts.om_file import read_om
+from gecli.errors import InputError
 from gecli.ir.weight import FileSlice
 
+from . import hostile_graphs
 from . import spec_om as spec
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -207,6 +209,59 @@ def test_a_hostile_file_takes_no_more_than_twice_its_size_and_64_mib(name: str, 
     assert status == 0 and said
     limit = 2 * path.stat().st_size + ALLOWED_BYTES
     assert peak < limit, f"{peak / MIB:.1f} MiB of {limit / MIB:.1f}, {said}"
+
+
+LARGE = 8 * MIB  # where objects of a few bytes each pass the 64 MiB
+WORST = ("control edges", "names of graph inputs", "lists of tensors", "constants outside")
+OTHERS = [pytest.param(name, marks=pytest.mark.slow) for name in hostile_graphs.HOSTILE if name not in WORST]
+
+
+@pytest.mark.parametrize("name", [*WORST, *OTHERS])
+def test_a_large_hostile_graph_takes_no_more_than_twice_its_size_and_64_mib(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "hostile.om"
+    path.write_bytes(spec.om_wide([(0, hostile_graphs.HOSTILE[name](LARGE))]))
+    peak, status, said = measured("-m", "gecli", "inspect-om", "--summary", str(path))
+    limit = 2 * path.stat().st_size + ALLOWED_BYTES
+    assert status == 3 and "\nneeds" not in said
+    assert peak < limit, f"{peak / MIB:.1f} MiB of {limit / MIB:.1f}"
+
+
+@pytest.mark.parametrize(
+    ("kind", "view"),
+    [
+        ("external", "--summary"),
+        ("external", "--tensors --json"),
+        ("variable", "--vars"),
+        ("variable", "--vars --map --json"),
+        ("inline_constant", "--tensors"),
+    ],
+)
+def test_a_view_with_a_row_for_each_node_holds_none_of_them(kind: str, view: str, tmp_path: Path) -> None:
+    path = tmp_path / "many.om"
+    path.write_bytes(spec.om_wide([(0, hostile_graphs.operators(getattr(hostile_graphs, kind), MIB))]))
+    peak, status, said = measured("-m", "gecli", "inspect-om", str(path), *view.split())
+    limit = 2 * path.stat().st_size + ALLOWED_BYTES
+    assert status == 0 and said
+    assert peak < limit, f"{peak / MIB:.1f} MiB of {limit / MIB:.1f}"
+
+
+def test_a_graph_as_compilers_write_it_has_room(tmp_path: Path) -> None:
+    path = tmp_path / "large.om"
+    graph = hostile_graphs.operators(hostile_graphs.ordinary, 12 * MIB)
+    tasks = [spec.kernel_task(k, [512 * k, 512, 512 * k + 512], f"/layers/block/Add_{k}") for k in range(70_000)]
+    path.write_bytes(spec.om_wide([(0, graph), (2, spec.task_info(tasks, 4096, 0))]))
+    peak, status, said = measured("-m", "gecli", "inspect-om", "--nodes", str(path))
+    limit = 2 * path.stat().st_size + ALLOWED_BYTES
+    assert status == 0 and len(said.splitlines()) > 70_000
+    assert peak < limit, f"{peak / MIB:.1f} MiB of {limit / MIB:.1f}"
+
+
+def test_a_graph_of_too_many_objects_is_not_called_damaged(tmp_path: Path) -> None:
+    path = tmp_path / "many.om"
+    path.write_bytes(spec.om_wide([(0, hostile_graphs.HOSTILE["operators with a name"](4 * MIB))]))
+    with pytest.raises(InputError, match=r"would need more than [0-9]+ bytes of memory") as caught:
+        read_om(path).model()
+    assert (caught.value.code, "64 MiB" in caught.value.first.why) == ("G3004", True)
 
 
 def test_a_zip_of_many_names_is_looked_through_in_pieces(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from om_worker import RUNS, VIEWS, judged, words_for
 HERE = Path(__file__).resolve().parent
 REPOSITORY = HERE.parents[1]
 NORMAL, PROCESSES, LONG = 5_000, 40, 200_000
+LONG_PROCESSES = 500
 LONG_SEEDS = 16
 
 
@@ -76,7 +77,8 @@ def test_changed_files_never_stop_the_command_in_the_long_run(corpus: Path, tmp_
     judge(worked(corpus, tmp_path, f"long-{seed}", LONG // LONG_SEEDS), LONG // LONG_SEEDS)
 
 
-def test_changed_files_never_stop_the_command_as_a_process(corpus: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("count", [PROCESSES, pytest.param(LONG_PROCESSES, marks=pytest.mark.slow)])
+def test_changed_files_never_stop_the_command_as_a_process(count: int, corpus: Path, tmp_path: Path) -> None:
     mutator = Mutator(load_seeds(corpus))
 
     def ended(number: int) -> str:
@@ -93,7 +95,7 @@ def test_changed_files_never_stop_the_command_as_a_process(corpus: Path, tmp_pat
         return f"{what}, {words}: {fault}" if fault else ""
 
     with ThreadPoolExecutor(2) as pool:
-        faults = [fault for fault in pool.map(ended, range(PROCESSES)) if fault]
+        faults = [fault for fault in pool.map(ended, range(count)) if fault]
     assert not faults, faults
 
 
