@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 from gecli.artifacts.om_writer import unreadable_source
 from gecli.artifacts.publish import output_error, publishing
 from gecli.artifacts.weight_file import UnsafeWeight, base_name, open_weight, sha256_of_range
-from gecli.artifacts.weight_meta import WeightMeta, locked_meta
+from gecli.artifacts.weight_meta import MetaLocked, WeightMeta, locked_meta
 from gecli.errors import InputError
-from gecli.planning.weight_names import aligned, combined_name, spelled
+from gecli.planning.weight_names import aligned, combined_name, named_digest, spelled
 
 if TYPE_CHECKING:
     from gecli.planning.external_weights import ExternalWeight
@@ -62,11 +62,11 @@ def write_combined(folder: str, weights: Sequence[ExternalWeight]) -> WeightFile
     return WeightFile(path, position, digest.hexdigest())
 
 
-def record_split(folder: str, weights: Iterable[ExternalWeight], *, timeout_s: float) -> None:
-    """Note files of single weights in `meta.json`. Raises OSError, MetaLocked."""
-    with locked_meta(folder, timeout_s=timeout_s) as (meta, save):
-        for each in weights:
-            meta.record(spelled(each.sha256), os.path.join(folder, each.file))
+def record_split(folder: str, names: Iterable[str], *, timeout_s: float = 2.0) -> None:
+    """Note files of single weights in `meta.json`, if its lock is free soon: it is a hint for GE."""
+    with suppress(OSError, MetaLocked), locked_meta(folder, timeout_s=timeout_s) as (meta, save):
+        for name in names:
+            meta.record(named_digest(name), os.path.join(folder, name))
         save()
 
 

@@ -16,6 +16,7 @@ from gecli.cache.layout import OM, entry_path
 if TYPE_CHECKING:
     from gecli.cache.sidecar import Sidecar
     from gecli.cache.stat_index import StatIndex
+    from gecli.wire.model_record import ModelRecord
 
 FOLDER = "weight"
 MEMBERS = ("file", "offset", "length", "sha256", "node")
@@ -73,10 +74,16 @@ def weights_of_om(path: str) -> list[WeightRange]:
     Raises BadWeightRow, InputError and OSError.
     """
     from gecli.artifacts.om_file import read_om
+
+    return weights_of_model(read_om(path).model())
+
+
+def weights_of_model(model: ModelRecord) -> list[WeightRange]:
+    """The same of an OM's graphs. Raises BadWeightRow."""
     from gecli.ir.attributes import SHA256_ATTR
 
     found = []
-    for graph in read_om(path).model().graphs:
+    for graph in model.graphs:
         for node in graph.nodes:
             location = node.attrs.get("location") if node.type == "FileConstant" else None
             if location:

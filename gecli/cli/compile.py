@@ -179,7 +179,7 @@ def _show(report: CompileReport, options: Options, console: Console) -> None:
             console.result("\n".join(lines))
         if options.flag("print-hash"):
             show = console.say if to_stdout else console.result
-            for file in (result.output, result.rdcpkt):
+            for file in (*result.external_weights, result.output, result.rdcpkt):
                 if file is not None:
                     show(f"sha256={file.sha256} {file.path}")
 

@@ -6,10 +6,13 @@ import errno
 import os
 import stat
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from gecli.errors import Diagnostic, InvalidOption, OutputError
 from gecli.options.values import Options
+
+if TYPE_CHECKING:
+    from gecli.compiler.job import Job
 
 FILES = {
     "compile": ("report", "depfile", "session-out", "check_report", "json-file"),
@@ -93,6 +96,20 @@ def _compiled(options: Options, models: Sequence[str]) -> Iterator[Place]:
             continue  # gecli.compiler.job_checks has a better cure
         yield from (Place("--output", path, is_model=True) for path in (job.om_path, job.rdcpkt_path))
         yield from (Place("--emit", extra_path(job.om_path, kind)) for kind in emitted(options))
+    if options.integer("ge.externalWeight"):
+        yield from dict.fromkeys(place for job in jobs_of(models, output) for place in _weight_places(options, job))
+
+
+def _weight_places(options: Options, job: Job) -> Iterator[Place]:
+    """The directory of external weights; files of single weights are named by their content."""
+    from gecli.compiler.weight_output import DIRECTORY, MODE, weight_folder
+    from gecli.planning.weight_names import COMBINED, combined_name
+
+    option = "--external-weight-dir" if options.text(DIRECTORY) else "--output"
+    folder = weight_folder(job, options)
+    yield Place(option, folder, is_directory=True)
+    if options.integer(MODE) == COMBINED:
+        yield Place(option, os.path.join(folder, combined_name(job.stem)), in_place=option != "--output")
 
 
 def _computed(options: Options) -> Iterator[Place]:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from gecli.runtime.runner import Outcome
     from gecli.runtime.session import Session
     from gecli.runtime.tensor_dump import TensorDump
+    from gecli.runtime.weight_search import WeightSettings
 
 
 def run_models(invocation: Invocation) -> int:
@@ -166,6 +167,15 @@ def _session(options: Options) -> Session:
         copy_weights=options.text("weights") == "copy",
         poison=options.text("mem-fill") == "poison",
         max_loop=options.integer("max-loop") or 1,
+        weights=_weights(options),
+    )
+
+
+def _weights(options: Options) -> WeightSettings:
+    from gecli.runtime.weight_search import WeightSettings, bins_of
+
+    return WeightSettings(
+        options.texts("weight-dir"), bins_of(options.text("value-bins") or ""), not options.flag("no-verify-weights")
     )
 
 

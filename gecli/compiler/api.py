@@ -40,6 +40,7 @@ from gecli.variables.var_match import VarMatch
 
 if TYPE_CHECKING:
     from gecli.compiler.cached_compile import Compiled, Work
+    from gecli.compiler.weight_output import PendingWeights
 
 Progress = Callable[[str, str], None]
 Notify = Callable[[str], None]
@@ -199,9 +200,13 @@ def _all_up_to_date(jobs: list[Job], loaded: list[LoadedModel], options: Options
     if options.text("session-in") or options.text("session-out"):
         return False
     from gecli.compiler.up_to_date import is_up_to_date
+    from gecli.compiler.weight_output import weight_folder
 
     session = new_session(options)
-    return all(is_up_to_date(job, fingerprint(each, job, options, session)) for job, each in zip(jobs, loaded))
+    return all(
+        is_up_to_date(job, fingerprint(each, job, options, session), weight_folder(job, options))
+        for job, each in zip(jobs, loaded)
+    )
 
 
 def _compile_together(
@@ -210,14 +215,16 @@ def _compile_together(
     """Compile models in one session, without the cache."""
     session = new_session(options)
     fingerprints = [fingerprint(each, job, options, session) for each, job in zip(loaded, jobs)]
-    members = [session.add(each.graph, each.overrides) for each in loaded]
+    members = [session.add(each.graph, each.overrides, stem=job.stem) for each, job in zip(loaded, jobs)]
     failed = session.compile_all(progress, keep_going=options.flag("keep-going"))
     if failed:
         raise combined(failed)
     results = []
     for job, each, member, digest in zip(jobs, loaded, members, fingerprints):
+        pending = _external_of(member, job, options)
         image = image_of(member, session, each, job, options, digest)
         results.append(describe(job, each, member, session, image, options))
+        results[-1].pending = pending
     check_results(results, options)
     with published_together():
         for result, member, job in zip(results, members, jobs):
@@ -262,11 +269,13 @@ def _compile_cached(
 
     def compile_one(work: Work) -> Compiled:
         session = new_session(options)
-        member = session.add(work.loaded.graph, work.loaded.overrides)
+        member = session.add(work.loaded.graph, work.loaded.overrides, stem=work.job.stem)
         session.compile_all(progress)
+        pending = _external_of(member, work.job, options)
         image = image_of(member, session, work.loaded, work.job, options, work.digest)
         assert member.compiled is not None
         result = describe(work.job, work.loaded, member, session, image, options)
+        result.pending = pending
         check_results([result], options)
         return Compiled(result, member.compiled.record)
 
@@ -304,6 +313,7 @@ def new_session(options: Options) -> Session:
         allow_rebuild=not options.flag("no-rebuild"),
         instruments=_instruments(options),
         stop_after=stop_stage(options),
+        external_weight=options.integer("ge.externalWeight") or 0,
     )
     if options.text("session-in"):
         from gecli.compiler.session_file import continue_session
@@ -343,6 +353,15 @@ def image_of(
         fingerprint=digest.source,
     )
     return model_image(member.compiled, session.manager, facts)
+
+
+def _external_of(member: Member, job: Job, options: Options) -> PendingWeights | None:
+    """The weights that go to files, before the OM is laid out."""
+    if member.compiled is None or not member.compiled.external:
+        return None
+    from gecli.compiler.weight_output import pending_weights
+
+    return pending_weights(member.compiled.external, job, options)
 
 
 def describe(
@@ -408,8 +427,12 @@ def _output_names(graph: Any) -> list[str]:
 
 
 def publish(job: Job, record: VarMatch, result: ModelResult) -> None:
-    """Write the rdcpkt, then the OM: an interrupted compile leaves no OM alone."""
+    """Write external weights, the rdcpkt, then the OM: an interrupted compile leaves no OM alone."""
     assert result.image is not None
+    if result.pending is not None:
+        from gecli.compiler.weight_output import write_weights
+
+        write_weights(result.pending, result)
     if job.om_path == STDIO:
         from gecli.compiler.output_hash import HashingStream
 

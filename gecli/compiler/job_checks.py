@@ -24,6 +24,8 @@ def check_paths(jobs: Sequence[Job], options: Options) -> None:
     Raises OutputError for a file where a directory is needed.
     """
     single = [job.om_path for job in jobs if is_one_file(job.om_path)]
+    if single and options.integer("ge.externalWeight"):
+        _refuse_weights_beside(single[0], jobs[0].source)
     if single:
         _check_one_file(single[0], options)
     else:
@@ -120,6 +122,17 @@ def refuse_variables_in_one_file(om_path: str, source: str) -> None:
         where=source,
         why=f"the OM needs its .rdcpkt beside it, and {place} is one file",
         do="-o FILE.om",
+        option="--output",
+    )
+
+
+def _refuse_weights_beside(om_path: str, source: str) -> None:
+    raise InvalidOption(
+        "E10001",
+        f"-o {om_path} cannot be used with --external-weight",
+        where=source,
+        why="the OM needs its weight files and its .rdcpkt, and this output is one file",
+        do="-o FILE.om, or leave out --external-weight",
         option="--output",
     )
 

@@ -9,6 +9,7 @@ from gecli.records import dataclass
 
 if TYPE_CHECKING:
     from gecli.artifacts.om_writer import OmImage
+    from gecli.compiler.weight_output import PendingWeights
     from gecli.errors import Diagnostic, GecliError
     from gecli.ir.graph import Graph
     from gecli.passes.pipeline import PassRecord
@@ -53,6 +54,8 @@ class ModelResult:
     session: str = ""
     variables: list[dict[str, Any]] = field(default_factory=list)
     memory: dict[str, Any] = field(default_factory=dict)
+    external_weights: list[OutputFile] = field(default_factory=list)
+    weight_dir: str = ""  # of --external-weight-dir, which run must be told
     passes: list[PassRecord] = field(default_factory=list)
     records: list[dict[str, Any]] = field(default_factory=list)
     cache: CacheUse = field(default_factory=CacheUse)
@@ -66,6 +69,7 @@ class ModelResult:
     elapsed_ms: float = 0.0
     notes: list[str] = field(default_factory=list)
     image: OmImage | None = None  # between compiling and publishing
+    pending: PendingWeights | None = None  # between compiling and publishing
     graph: Graph | None = None  # after all passes, for --emit
 
 

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
-from gecli.compiler.job import Job, is_one_file
-from gecli.errors import CacheError, InvalidOption
+from gecli.compiler.job import Job
+from gecli.compiler.result import OutputFile
+from gecli.errors import CacheError
 from gecli.options.values import Options
 from gecli.planning.weight_names import COMBINED, META_NAME, SPLIT
 from gecli.records import dataclass
 
 if TYPE_CHECKING:
     from gecli.artifacts.weight_writer import WeightFile
+    from gecli.compiler.result import ModelResult
     from gecli.planning.external_weights import ExternalWeight
 
 MODE, DIRECTORY = "ge.externalWeight", "ge.externalWeightDir"
@@ -31,28 +34,12 @@ class PendingWeights:
     mode: int
     is_shared: bool
     weights: Sequence[ExternalWeight]
-    lock_timeout_s: float
     written: tuple[WeightFile, ...] = ()
 
 
 def weight_folder(job: Job, options: Options) -> str:
     """The directory of --external-weight-dir, else `weight/` beside the OM."""
     return options.text(DIRECTORY) or os.path.join(os.path.dirname(job.om_path), FOLDER)
-
-
-def refuse_weights_in_one_file(jobs: Sequence[Job], options: Options) -> None:
-    """Raises InvalidOption when weights shall lie beside an OM that goes to standard output, a device or a pipe."""
-    single = [job for job in jobs if is_one_file(job.om_path)]
-    if not options.integer(MODE) or not single:
-        return
-    raise InvalidOption(
-        "E10001",
-        f"-o {single[0].om_path} cannot be used with --external-weight",
-        where=single[0].source,
-        why="the OM needs its weight files and its .rdcpkt, and this output is one file",
-        do="-o FILE.om, or leave out --external-weight",
-        option="--output",
-    )
 
 
 def pending_weights(weights: Sequence[ExternalWeight], job: Job, options: Options) -> PendingWeights | None:
@@ -64,46 +51,37 @@ def pending_weights(weights: Sequence[ExternalWeight], job: Job, options: Option
     if not weights:
         return None
     folder, mode, is_shared = weight_folder(job, options), options.integer(MODE) or 0, bool(options.text(DIRECTORY))
-    given = options.number("lock-timeout")
-    timeout_s = 60.0 if given is None else given
     written: tuple[WeightFile, ...] = ()
     if mode == COMBINED and is_shared:
         from gecli.artifacts.weight_meta import MetaLocked
         from gecli.artifacts.weight_writer import append_combined
 
+        given = options.number("lock-timeout")
+        timeout_s = 60.0 if given is None else given
         try:
             written = tuple(append_combined(folder, job.stem, weights, timeout_s=timeout_s))
         except MetaLocked:
             raise _locked(folder, timeout_s) from None
-    return PendingWeights(folder, mode, is_shared, weights, timeout_s, written)
+    return PendingWeights(folder, mode, is_shared, weights, written)
 
 
-def write_single_files(pending: PendingWeights) -> list[WeightFile]:
-    """The files of mode 1, each published at once: their names are digests. Raises as `pending_weights`."""
-    if pending.mode != SPLIT:
-        return []
-    from gecli.artifacts.publish import output_error
-    from gecli.artifacts.weight_meta import MetaLocked
-    from gecli.artifacts.weight_writer import record_split, write_split
+def write_weights(pending: PendingWeights, result: ModelResult) -> None:
+    """Publish the weight files of a model, before its rdcpkt and OM. Raises OutputError, InputError."""
+    from gecli.artifacts.publish import after_publication
+    from gecli.artifacts.weight_writer import record_split, write_combined, write_split
 
-    found = write_split(pending.folder, pending.weights)
-    if pending.is_shared:
-        try:
-            record_split(pending.folder, pending.weights, timeout_s=pending.lock_timeout_s)
-        except MetaLocked:
-            raise _locked(pending.folder, pending.lock_timeout_s) from None
-        except OSError as error:
-            raise output_error(os.path.join(pending.folder, META_NAME), error) from error
-    return found
-
-
-def write_combined_file(pending: PendingWeights) -> list[WeightFile]:
-    """The file of mode 2 beside an output, published with it. Raises OutputError, InputError."""
-    if pending.mode != COMBINED or pending.is_shared:
-        return list(pending.written)
-    from gecli.artifacts.weight_writer import write_combined
-
-    return [write_combined(pending.folder, pending.weights)]
+    if pending.mode == SPLIT:
+        files = write_split(pending.folder, pending.weights)
+        if pending.is_shared:
+            names = sorted({each.file for each in pending.weights})
+            after_publication(partial(record_split, pending.folder, names))
+    elif pending.is_shared:
+        files = list(pending.written)
+    else:
+        files = [write_combined(pending.folder, pending.weights)]
+    result.external_weights = [OutputFile(*file) for file in files]
+    result.weight_dir = pending.folder if pending.is_shared else ""
+    result.pending = None
 
 
 def _locked(folder: str, timeout_s: float) -> CacheError:

@@ -17,7 +17,6 @@ GRAPH_KEY_RULE = "use only letters, digits, '_' and '-', at most 128"
 OUTPUT_TYPES = ("FP32", "FP16", "UINT8", "INT8", "HIF8", "HIF4", "FP8E5M2", "FP8E4M3FN")
 EXTRA_OUTPUTS = ("json", "infershape-json", "original-om", "dot", "onnx", "ge-proto", "readable", "report", "varmap")
 EXTERNAL_WEIGHT_WORDS = (("none", "0"), ("split", "1"), ("combined", "2"))
-_INSIDE = "weights are always written into the OM; leave the option out"
 _VIEW = "gecli inspect-om FILE shows the compiled model in this form"
 _NO_DTYPE = "the simulator does not deliver this type; choose FP32, FP16, UINT8 or INT8"
 
@@ -64,8 +63,9 @@ COMPILE_OPTIONS: tuple[Option, ...] = (
             rule="one of " + ", ".join(OUTPUT_TYPES) + ", or NODE:INDEX:TYPE;...",
             refused=tuple((name, _NO_DTYPE) for name in OUTPUT_TYPES[4:])),
     _output("ge.externalWeight", "--external-weight", "int", 0, "Where weights go: in the OM, a file each, or one.",
-            "HOW", choices=("0", "1", "2"), words=EXTERNAL_WEIGHT_WORDS, code="E10006",
-            refused=(("1", _INSIDE), ("2", _INSIDE))),
+            "HOW", choices=("0", "1", "2"), words=EXTERNAL_WEIGHT_WORDS, code="E10006"),
+    _output("ge.externalWeightDir", "--external-weight-dir", "path", None,
+            "Directory of external weights; default: weight/ beside the output.", "DIR", fingerprint=False),
     _output("emit", "--emit", "str", None, "Extra outputs: json, readable, report, varmap.", "LIST",
             multiple=True, fingerprint=False,
             pattern="(?:" + "|".join(EXTRA_OUTPUTS) + ")(?:,(?:" + "|".join(EXTRA_OUTPUTS) + "))*",

@@ -75,7 +75,7 @@ RECORDED_OPTIONS: tuple[Option, ...] = (
               pattern=r"(?:\d+(?:,\d+)*)?", rule="whole numbers separated by ','"),
     _recorded("ge.exec.exclude_engines", "", "str", None, "Engines not to use."),
     _recorded("ge.exec.value_bins", "", "str", None, "Weight files by id, as JSON.",
-              note="the simulator reads no external weights"),
+              note="gecli run --value-bins takes them"),
     _recorded("ge.variableUse1gHugePage", "", "int", None, "1 GiB pages for variables.", choices=("0", "1", "2")),
 
     _recorded("ge.engineType", "--core-type", "str", "AiCore", "Core type.", "TYPE", choices=("AiCore", "VectorCore"),
@@ -118,8 +118,6 @@ RECORDED_OPTIONS: tuple[Option, ...] = (
              rule="true and false separated by ','", code="E10005", note=_BLOCKED),
     _refused("singleop", "--singleop", "path", None, "Compile every entry of a single-op JSON file.", "FILE",
              note="write the operator as a JSON graph of one node and compile that"),
-    _refused("ge.externalWeightDir", "--external-weight-dir", "path", None, "Directory of external weights.", "DIR",
-             fingerprint=False, note="weights are always written into the OM"),
     _refused("ge.topoSortingMode", "--topo-sorting-mode", "int", None, "Order: 0 BFS, 1 DFS, 2 and 3 reversed.", "N",
              choices=("0", "1", "2", "3"), note="the memory planner chooses the order with the smallest peak"),
     _refused("op_name_map", "--op-name-map", "path", None, "File that maps operator types to others.", "FILE",

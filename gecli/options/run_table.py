@@ -17,7 +17,6 @@ _time = partial(Option, subcommands=_RUN, group="Timing and dumps")
 _refused = partial(Option, subcommands=_RUN, option_class="X", group="Refused", hidden=True)
 _GEARS = "models have no gears; --shape gives the size of a dynamic input"
 _SNAPSHOT = "variables are carried from run to run by --save-vars and --load-vars"
-_WEIGHTS = "weights are always inside the OM"
 _MEMORY = "the simulator has one kind of memory; --mem-limit sets its size"
 
 RUN_OPTIONS: tuple[Option, ...] = (
@@ -70,6 +69,12 @@ RUN_OPTIONS: tuple[Option, ...] = (
               choices=("zero", "random", "error")),
     _variable("weights", "--weights", "str", "mmap", "How weights are held.", "HOW",
               choices=("mmap", "copy", "lazy"), refused=(("lazy", "mmap reads a weight when it is first used"),)),
+    _variable("weight-dir", "--weight-dir", "path", None, "Directory of external weights, looked into first.", "DIR",
+              multiple=True),
+    _variable("no-verify-weights", "--no-verify-weights", "bool", False,
+              "Use external weights without comparing their digests."),
+    _variable("value-bins", "--value-bins", "str", None, "External weights by id, as ge.exec.value_bins has them.",
+              "JSON"),
 
     _memory("mem-limit", "--mem-limit", "size", None, "Memory of the simulated device.", "SIZE"),
     _memory("mem-fill", "--mem-fill", "str", "zero", "Content of fresh memory.", "HOW", choices=("zero", "poison")),
@@ -114,10 +119,6 @@ RUN_OPTIONS: tuple[Option, ...] = (
     _refused("strict-variable-addresses", "--strict-variable-addresses", "bool", False,
              "Refuse OMs that use one address for different variables.",
              note="variables are found by name; gecli inspect-om --vars shows the addresses"),
-    _refused("weight-dir", "--weight-dir", "path", None, "Directory of external weights.", "DIR", multiple=True,
-             note=_WEIGHTS),
-    _refused("no-verify-weights", "--no-verify-weights", "bool", False, "Do not hash external weights.",
-             note=_WEIGHTS),
     _refused("placeholder", "--placeholder", "str", None, "Data of a constant placeholder.", "NAME=FILE.npy",
              multiple=True, pattern=r"[^=]+=.+", rule="NAME=FILE.npy",
              note="placeholders have no memory here; make the constant an input of the model"),

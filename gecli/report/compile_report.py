@@ -43,6 +43,8 @@ def _summary(result: ModelResult) -> list[str]:
         lines += [f"dynamic   {line}" for line in (_cause_text(result), _sizes_hint(result)) if line]
     else:
         lines.append(_memory_line(result))
+    if result.external_weights:
+        lines.append(_external_line(result))
     if result.cache.state != "off":
         lines.append(_cache_line(result.cache))
     lines += [f"note      {note}" for note in result.notes]
@@ -80,6 +82,19 @@ def _memory_line(result: ModelResult) -> str:
         f"weights {size_text(memory['weight_bytes'])}   variables {size_text(memory['variable_bytes'])}   "
         f"streams {memory['streams']}  events {memory['events']}"
     )
+
+
+def _external_line(result: ModelResult) -> str:
+    what, folder, size_bytes = _external(result)
+    hint = f"   gecli run needs --weight-dir {result.weight_dir}" if result.weight_dir else ""
+    return f"external  {what} in {folder}, {size_text(size_bytes)}{hint}"
+
+
+def _external(result: ModelResult) -> tuple[str, str, int]:
+    """The weight file or their number, their directory, and their bytes."""
+    files = result.external_weights
+    what = os.path.basename(files[0].path) if len(files) == 1 else f"{len(files)} files"
+    return what, os.path.dirname(files[0].path) or ".", sum(file.size_bytes for file in files)
 
 
 def _cause_text(result: ModelResult) -> str:
@@ -139,6 +154,10 @@ def _records(result: ModelResult) -> list[str]:
     ]
     left_out = ("order", *(PLANNED if result.is_dynamic else ()))
     lines += [f"{key}={memory[key]}" for key in sorted(memory) if key not in left_out]
+    if result.external_weights:
+        what, folder, size_bytes = _external(result)
+        lines.append(f"external_weights={what} in {folder} size={size_bytes}")
+        lines += [f"weight_dir={result.weight_dir}"] if result.weight_dir else []
     lines.append(f"dynamic={'yes' if result.is_dynamic else 'no'}")
     if result.is_dynamic:
         told = (("dynamic_cause", _cause_text(result)), ("hint", _sizes_hint(result)))
@@ -204,7 +223,9 @@ def _model_json(result: ModelResult, with_times: bool, explained: Sequence[str] 
             **({"explanation": cache.explanation} if cache.explanation else {}),
             **({"would_hit": cache.would_hit} if cache.would_hit is not None else {}),
         },
-        "external_weights": [],
+        "external_weights": [
+            {"file": file.path, "bytes": file.size_bytes, "sha256": file.sha256} for file in result.external_weights
+        ],
         "warnings": [diagnostic.as_json() for diagnostic in result.warnings],
         "errors": [],
         "notes": result.notes,

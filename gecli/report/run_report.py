@@ -239,6 +239,7 @@ def _model_json(outcome: Outcome, profile_by: str) -> dict[str, Any]:
         "dynamic": model.program is None,
         "memory_bytes": model.memory_bytes,
         "weight_bytes": model.weight_bytes,
+        "external_weights": [use.as_json() for use in model.weight_files],
         "load_ms": model.load_ns / 1e6,
         "stats": statistics(outcome.times),
         "profile": None if outcome.per_node is None else profile_rows(outcome.per_node, profile_by),

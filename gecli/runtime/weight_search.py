@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from gecli.artifacts.weight_file import UnsafeWeight, base_name, open_weight
-from gecli.errors import Diagnostic
+from gecli.errors import Diagnostic, InvalidOption
 from gecli.ir.op_desc import OpDesc
 
 MAX_TEXT = 200
@@ -48,6 +48,37 @@ class WeightFault(NamedTuple):
     why: str
     kind: str = "bad-weights"
     code: str = "G3012"
+
+
+def bins_of(text: str) -> dict[str, str]:
+    """The files by id of a `value_bins` text; the first one wins for a repeated id. Raises InvalidOption."""
+    import json
+
+    try:
+        content = json.loads(text) if text else {}
+    except (ValueError, RecursionError) as error:
+        raise _bad_bins(f"it is no JSON: {error}") from error
+    if not isinstance(content, dict) or not all(isinstance(each, list) for each in content.values()):
+        raise _bad_bins("expected an object whose values are lists")
+    found: dict[str, str] = {}
+    for row in (row for each in content.values() for row in each):
+        if not isinstance(row, dict):
+            raise _bad_bins("expected lists of objects")
+        name, path = row.get("value_bin_id", ""), row.get("value_bin_file", "")
+        if not isinstance(name, str) or not isinstance(path, str):
+            raise _bad_bins("value_bin_id and value_bin_file are texts")
+        found.setdefault(name, path)
+    return found
+
+
+def _bad_bins(why: str) -> InvalidOption:
+    return InvalidOption(
+        "E10001",
+        "the value of --value-bins is invalid",
+        why=why,
+        do='--value-bins \'{"value_bins":[{"value_bin_id":"ID","value_bin_file":"PATH"}]}\'',
+        option="--value-bins",
+    )
 
 
 def range_of(node: OpDesc, bins: Mapping[str, str]) -> WeightRange | WeightFault:

@@ -92,9 +92,9 @@ def test_a_value_outside_its_domain_has_the_code_of_the_specification(line: str,
 
 def test_a_refused_value_is_an_error_and_can_be_left_out() -> None:
     assert codes("-o x --emit json,dot") == ["E10055"]
-    assert codes("-o x --external-weight combined") == ["E10055"]
-    lenient = options("-o x --emit json,dot --external-weight combined --ignore-unsupported")
-    assert (lenient.get("emit"), lenient.get("external-weight")) == (("json",), 0)
+    assert codes("-o x --output-type HIF8") == ["E10055"]
+    lenient = options("-o x --emit json,dot --output-type HIF8 --ignore-unsupported")
+    assert (lenient.get("emit"), lenient.get("output-type")) == (("json",), None)
     assert [warning.code for warning in lenient.warnings] == ["E10055", "E10055"]
 
 

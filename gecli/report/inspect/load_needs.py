@@ -247,10 +247,13 @@ def _memory_need(memory: dict[str, int], facts: dict[str, Any]) -> dict[str, Any
     if facts["held_weights"] is not None:
         memory = {**memory, "weight_size": facts["held_weights"]["bytes"]}
     parts = [(label, memory[name]) for name, label in MEMORY if memory.get(name)]
-    if facts["variables"]["bytes"]:
-        parts.append(("variables", facts["variables"]["bytes"]))
+    variables = facts["variables"]["bytes"]
     external = sum(row["bytes"] for row in facts["external_weights"] if isinstance(row["bytes"], int))
-    if external:
+    if variables:
+        # Both have one address space: its size counts the weights already.
+        label = "variables" if not external else "external weights and variables"
+        parts.append((label if facts["variables"]["count"] or not external else "external weights", variables))
+    elif external:
         parts.append(("external weights", external))
     total = sum(size for _, size in parts)
     shown = ", ".join(f"{label} {size_text(size)}" for label, size in parts)

@@ -14,6 +14,7 @@ from gecli.report.sizes import counted, dtype_text, shape_text, size_text
 
 SHOWN_TYPES = 10
 SHOWN_TENSORS = 16
+SHOWN_WEIGHT_FILES = 4  # that are there
 LABEL = 11
 
 
@@ -37,12 +38,20 @@ def summary_blocks(facts: dict[str, Any]) -> list[Block]:
         blocks += _container_blocks(facts)
     if facts.get("model"):
         blocks += _model_blocks(facts)
-    for need in facts["needs"]:
-        blocks.append(_line("needs", _need_text(need)))
+    blocks += [_line("needs", text) for text in _need_texts(facts["needs"])]
     blocks += [_line("note", cell(note, 400)) for note in facts["verdict"]["notes"]]
     blocks.append(_line("verdict", _verdict(facts["verdict"])))
     answer = _answer(facts["needs"], facts["verdict"])
     return [*blocks, _line("", answer)] if answer else blocks
+
+
+def _need_texts(needs: list[dict[str, Any]]) -> Iterator[str]:
+    """One line a need; of many weight files the first, and how many more of them are there as they should be."""
+    there = [need for need in needs if need["what"] == "weight file" and need["found"] and not need["why"]]
+    hidden = {id(need) for need in there[1:]} if len(there) > SHOWN_WEIGHT_FILES else set()
+    for need in needs:
+        if id(need) not in hidden:
+            yield _need_text(need) + (f" and {len(hidden)} more that are there" if hidden and need is there[0] else "")
 
 
 def _need_text(need: dict[str, Any]) -> str:
