@@ -23,12 +23,14 @@ from gecli.cache.sidecar import last_used_ns
 from gecli.cache.stat_index import StatIndex
 from gecli.cache.store import file_mode
 from gecli.cache.survey import BROKEN, EntryRow, LooseFile, Survey, survey
+from gecli.cache.weight_files import weight_dir, weight_files_of
 from gecli.records import dataclass
 
 HINT_AGE_S = 30 * 86400.0  # rows and memos not rewritten for so long serve nobody
 LOCK_AGE_S = 86400.0
 AUTOMATIC_PERIOD_S = 3600.0
 AUTOMATIC_LIMIT_S = 2.0
+UNREFERENCED = "unreferenced-weight"
 # A bare model that no index names may be somebody's only copy: it goes only when its state is named.
 _UNLISTED = frozenset(("legacy", "shadowed"))
 
@@ -69,6 +71,10 @@ class Action:
     used_s: float = 0.0
 
     @property
+    def is_weight(self) -> bool:
+        return self.why == UNREFERENCED
+
+    @property
     def what(self) -> str:
         return self.stem or os.path.basename(self.path) or self.key
 
@@ -80,16 +86,20 @@ class Outcome:
     done: list[Action] = field(default_factory=list)
     spared: list[Action] = field(default_factory=list)
     busy: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)  # what was not done, and why
 
     @property
     def freed_bytes(self) -> int:
         return sum(action.size_bytes for action in self.done if action.verb == "remove")
 
 
-def select(found: Survey, policy: GcPolicy, now: float, *, skip_busy: bool = True) -> list[Action]:
+def select(
+    found: Survey, policy: GcPolicy, now: float, *, skip_busy: bool = True, notes: list[str] | None = None
+) -> list[Action]:
     """Everything that the policy asks for, in the order in which it is done. Changes nothing.
 
-    Keys whose lock is held are left out, unless the run is going to wait for them.
+    Keys whose lock is held are left out, unless the run is going to wait for them. `notes` gets what is not going to be
+    done, in sentences.
     """
     actions: list[Action] = []
     if policy.removes("orphans"):
@@ -97,7 +107,28 @@ def select(found: Survey, policy: GcPolicy, now: float, *, skip_busy: bool = Tru
         actions += [Action("adopt", "orphan", row.key, row.stem) for row in found.rows if row.adopts]
     removals = [*_loose_garbage(found, policy, now), *_entries(found, policy, now)]
     free = [each for each in actions + removals if not skip_busy or each.key not in found.busy_keys]
+    if policy.removes("unreferenced_weights"):
+        free += _weight_garbage(found, policy, now, free, notes)
     return list(_until(free, policy.free_bytes))
+
+
+def _weight_garbage(
+    found: Survey, policy: GcPolicy, now: float, actions: list[Action], notes: list[str] | None
+) -> list[Action]:
+    """Weight files that nothing refers to, or will once these actions are done."""
+    if not os.path.isdir(weight_dir(found.directory)):
+        return []
+    from gecli.cache.weight_sweep import UnknownReferences, unreferenced
+
+    gone = {(each.key, each.stem) for each in actions if each.verb == "remove" and each.stem}
+    gone |= {(each.key, _stem_of(each.path)) for each in actions if each.why == "orphan" and each.path}
+    try:
+        files = unreferenced(found.directory, now, policy.grace_s, gone)
+    except UnknownReferences as error:
+        if notes is not None:
+            notes.append(f"no weight file is removed: {error}")
+        return []
+    return [Action("remove", UNREFERENCED, "", path=each.path, size_bytes=each.size_bytes) for each in files]
 
 
 def collect(
@@ -107,6 +138,7 @@ def collect(
     wait_s: float = 0.0,
     shared: bool = False,
     limit_s: float | None = None,
+    grace_s: float = 3600.0,
 ) -> Outcome:
     """Do what was selected, entries under the lock of their key; stop at a key's end when `limit_s` has passed.
 
@@ -114,7 +146,7 @@ def collect(
     """
     end = None if limit_s is None else time.monotonic() + limit_s
     outcome = Outcome(busy=[] if wait_s > 0 else sorted(found.busy_keys))
-    for action in (each for each in actions if not each.key):
+    for action in (each for each in actions if not each.key and not each.is_weight):
         _unlink(action.path)
         outcome.done.append(action)
     for key in sorted({each.key for each in actions if each.key}):
@@ -131,10 +163,29 @@ def collect(
             outcome.busy.append(key)
         except LockUnavailable as error:
             raise OSError(errno.ENOLCK, str(error), lock_path(found.directory, key)) from error
+    if end is None or time.monotonic() <= end:
+        _sweep_weights(found.directory, [each for each in actions if each.is_weight], outcome, grace_s)
     order = {id(action): position for position, action in enumerate(actions)}
     outcome.done.sort(key=lambda action: order[id(action)])
     _count(found.directory, outcome)
     return outcome
+
+
+def _sweep_weights(directory: str, actions: list[Action], outcome: Outcome, grace_s: float) -> None:
+    """Remove the weight files that are still without a reference, now that the entries are gone."""
+    if not actions:
+        return
+    from gecli.cache.weight_sweep import UnknownReferences, sweep
+
+    try:
+        removed = sweep(directory, [each.path for each in actions], time.time(), grace_s)
+    except UnknownReferences as error:
+        outcome.notes.append(f"no weight file was removed: {error}")
+        removed = []
+    if removed is None:
+        outcome.notes.append("no weight file was removed: another process is collecting or writing them")
+    for action in actions:
+        (outcome.done if action.path in (removed or ()) else outcome.spared).append(action)
 
 
 def _count(directory: str, outcome: Outcome) -> None:
@@ -160,8 +211,8 @@ def collect_sometimes(directory: str, conf: CacheConf, now: float) -> Outcome | 
         with open(marker, "wb"):
             os.utime(marker, (now, now))
         found = survey(directory)
-        actions = select(found, GcPolicy(max_age_s=conf.max_age, max_size_bytes=conf.max_size), now)
-        return collect(found, actions, shared=conf.shared, limit_s=AUTOMATIC_LIMIT_S)
+        policy = GcPolicy(max_age_s=conf.max_age, max_size_bytes=conf.max_size)
+        return collect(found, select(found, policy, now), shared=conf.shared, limit_s=AUTOMATIC_LIMIT_S)
     except OSError:
         return None
 
@@ -191,7 +242,7 @@ def _collect_key(directory: str, key: str, actions: list[Action], outcome: Outco
     for action in actions:
         if action.verb != "remove":
             outcome.done.append(action)
-        elif action in orphans and os.path.basename(action.path).partition(".")[0] in completed:
+        elif action in orphans and _stem_of(action.path) in completed:
             outcome.spared.append(action)  # its writer came to the end since the survey, or nearly
         elif action.path:
             _unlink(action.path)
@@ -201,6 +252,10 @@ def _collect_key(directory: str, key: str, actions: list[Action], outcome: Outco
         else:
             _remove_entry(directory, key, action.stem, mode)
             outcome.done.append(action)
+
+
+def _stem_of(path: str) -> str:
+    return os.path.basename(path).partition(".")[0]
 
 
 def _completed(directory: str, key: str) -> frozenset[str]:
@@ -323,15 +378,30 @@ def _beyond_last(rows: list[EntryRow], count: int) -> list[EntryRow]:
 def _beyond_size(
     found: Survey, limit: int, chosen: dict[tuple[str, str], Action], protected: set[int]
 ) -> Iterator[EntryRow]:
-    """The least recently used entries until the rest is small enough."""
+    """The least recently used entries until the rest, with every weight file once, is small enough."""
     kept = [row for row in _listed(found) if (row.key, row.stem) not in chosen]
-    total = sum(row.size_bytes for row in kept)
+    users: dict[str, int] = {}
+    for row in kept:
+        for name in weight_files_of(row.weights):
+            users[name] = users.get(name, 0) + 1
+    sizes = {name: _size(os.path.join(weight_dir(found.directory), name)) for name in users}
+    total = sum(row.size_bytes for row in kept) + sum(sizes.values())
     for row in sorted(kept, key=lambda row: (row.used_s, row.stem)):
         if total <= limit:
             return
         if id(row) not in protected:
             total -= row.size_bytes
+            for name in weight_files_of(row.weights):
+                users[name] -= 1
+                total -= 0 if users[name] else sizes[name]
             yield row
+
+
+def _size(path: str) -> int:
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return 0
 
 
 def _until(actions: list[Action], wanted: int | None) -> Iterator[Action]:

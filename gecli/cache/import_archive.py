@@ -15,13 +15,13 @@ from typing import NamedTuple
 from gecli.cache.archive import WEIGHTS, Archive, ArchivedEntry, ArchivedFile, DamagedArchive
 from gecli.cache.candidate import OM_MAGIC
 from gecli.cache.index import IndexRecord, new_record
-from gecli.cache.layout import ENTRY_SUFFIXES, OM, RDCPKT, SIDECAR, entry_path, free_stem
+from gecli.cache.layout import ENTRY_SUFFIXES, OM, RDCPKT, SHARED_MODE, SIDECAR, entry_path, free_stem
 from gecli.cache.lock import KeyLock, OnWait
 from gecli.cache.model_cache import CacheDir, remember_request
 from gecli.cache.recovery import append_record, recover, set_aside, set_aside_entry
 from gecli.cache.sidecar import InvalidSidecar, Sidecar, parse_sidecar, read_sidecar
 from gecli.cache.stat_index import StatIndex
-from gecli.cache.store import SHARED_MODE, publish, seal, sync_directory, temporary
+from gecli.cache.store import publish, seal, sync_directory, temporary
 from gecli.cache.verify import entry_problems, records_of
 from gecli.cache.weight_files import BadWeightRow, damaged_weight, weight_dir, weights_of_sidecar
 

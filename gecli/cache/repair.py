@@ -10,17 +10,21 @@ import os
 from collections.abc import Callable
 from dataclasses import field
 
-from gecli.cache.index import IndexContent, IndexRecord, UnreadableIndex, index_path, read_index
-from gecli.cache.layout import entry_path
+from gecli.artifacts.weight_meta import MetaLocked, locked_meta
+from gecli.cache.index import IndexContent, IndexRecord, UnreadableIndex, read_index
 from gecli.cache.lock import KeyLock, LockTimeout, LockUnavailable, OnWait
-from gecli.cache.recovery import recover, set_aside_entry
+from gecli.cache.recovery import recover, set_aside, set_aside_entry
 from gecli.cache.stat_index import StatIndex
 from gecli.cache.store import file_mode, write_index
-from gecli.cache.verify import Problem, Verification, entry_problems, records_of
+from gecli.cache.verify import Verification, entry_problems, records_of, weight_dir_problems
+from gecli.cache.weight_files import weight_dir
+from gecli.planning.weight_names import COMBINED_SUFFIX, spelled
 from gecli.records import dataclass
 
 OF_INDEXES = ("index-corrupt", "index-entry-invalid", "orphan")
+OF_WEIGHTS = ("weights-corrupt", "meta-invalid")
 BEYOND_REPAIR = ("io-error", "lock-invalid", "conf-invalid")
+META_WAIT_S = 10.0
 
 
 @dataclass(slots=True)
@@ -44,7 +48,34 @@ def repair(found: Verification, *, wait_s: float, shared: bool = False, on_wait:
             repairs.busy[key] = str(error)
         except LockUnavailable as error:
             repairs.busy[key] = f"a lock that cannot be used: {error}"
+    if any(each.kind in OF_WEIGHTS for each in found.problems):
+        _repair_weights(found, repairs)
     return repairs
+
+
+def _repair_weights(found: Verification, repairs: Repairs) -> None:
+    """Set weight files aside that are not what their names say, and write `meta.json` anew."""
+    folder = weight_dir(found.directory)
+    try:
+        with locked_meta(folder, timeout_s=META_WAIT_S) as (meta, save):
+            problems = weight_dir_problems(found.directory, set(), fast=found.fast)
+            for each in problems:
+                if each.kind == "weights-corrupt":
+                    set_aside(found.directory, [each.path])
+                    repairs.done.append(f"weight file {each.what} was set aside ({each.kind})")
+            for spelling, path in list(meta.files.items()):
+                if not os.path.exists(os.path.join(folder, os.path.basename(path))):
+                    del meta.files[spelling]
+                    meta.offsets.pop(spelling, None)
+            for each_range in found.weights:
+                if each_range.file.endswith(COMBINED_SUFFIX) and each_range.sha256:
+                    path = os.path.join(folder, each_range.file)
+                    meta.record(spelled(each_range.sha256), path, each_range.offset)
+            save()
+            if any(each.kind == "meta-invalid" for each in problems):
+                repairs.done.append("meta.json of the weights was written anew")
+    except MetaLocked:
+        repairs.busy["weight/meta.json"] = "another process"
 
 
 def _repair_key(found: Verification, key: str, say: Callable[[str], None], mode: int) -> None:
@@ -80,11 +111,3 @@ def _drop_unusable_records(directory: str, key: str, say: Callable[[str], None],
             kept.append(record)
     if len(kept) < len(content.records):
         write_index(directory, key, IndexContent(kept, content.malformed, content.others), mode)
-
-
-def is_repairable(problem: Problem, directory: str) -> bool:
-    """Whether `repair` does something about a problem."""
-    if problem.kind in BEYOND_REPAIR:
-        return False
-    is_legacy = problem.entry == problem.key and not os.path.exists(index_path(directory, problem.key))
-    return not (is_legacy and os.path.exists(entry_path(directory, problem.entry, ".om")))

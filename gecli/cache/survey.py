@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from dataclasses import field, replace
 from datetime import UTC, datetime
 
+from gecli.cache.cache_conf import BrokenConf, read_cache_conf
 from gecli.cache.candidate import damaged_file, looks_like_om, missing_file
 from gecli.cache.graph_key import is_graph_key
 from gecli.cache.index import SUFFIX, IndexContent, IndexRecord, UnreadableIndex, read_index
@@ -21,16 +22,18 @@ from gecli.cache.lock import is_busy
 from gecli.cache.recovery import adoptable, files_of
 from gecli.cache.sidecar import InvalidSidecar, Sidecar, last_used_ns, read_sidecar
 from gecli.cache.stat_index import StatIndex
+from gecli.cache.weight_files import BadWeightRow, WeightRange, damaged_weight, weight_dir, weights_of_sidecar
 from gecli.records import dataclass
 from gecli.version import __version__
 
 # The worst first: an entry shows the first of its problems in this order.
 STATES = (
-    "index-corrupt", "bad-path", "om-missing", "om-corrupt", "rdcpkt-missing", "rdcpkt-corrupt", "sidecar-invalid",
-    "weights-missing", "weights-corrupt", "duplicate-files", "orphan", "shadowed", "superseded", "stale-toolchain",
-    "unconfirmed", "recovered", "foreign", "legacy", "busy", "ok",
+    "index-corrupt", "io-error", "bad-path", "om-missing", "om-corrupt", "rdcpkt-missing", "rdcpkt-corrupt",
+    "sidecar-invalid", "weights-missing", "weights-corrupt", "duplicate-files", "orphan", "shadowed", "superseded",
+    "stale-toolchain", "unconfirmed", "recovered", "foreign", "legacy", "busy", "ok",
 )  # fmt: skip
-BROKEN = frozenset(STATES[: STATES.index("orphan")]) - {"index-corrupt", "duplicate-files"}
+BROKEN = frozenset(STATES[: STATES.index("orphan")]) - {"index-corrupt", "io-error", "duplicate-files"}
+OF_FILES = ("tmp", "orphan")  # states of files that belong to no entry; `orphan` also of an entry without a record
 TEMPORARY = re.compile(r"\..+\.tmp\.\d+\.[0-9a-f]+")
 
 
@@ -50,7 +53,13 @@ class EntryRow:
     made_by: str = "ge"
     adopts: bool = False
     layer: str = "graph"
-    weights_bytes: int = 0
+    weights: tuple[WeightRange, ...] = ()
+    shares_weights: bool = False  # another entry refers to the same bytes
+    waits: bool = False  # with cache_manual_check it is not used before it is confirmed
+
+    @property
+    def weights_bytes(self) -> int:
+        return sum(length for _, _, length in {(each.file, each.offset, each.length) for each in self.weights})
 
     @property
     def state(self) -> str:
@@ -78,16 +87,23 @@ class Survey:
     loose: list[LooseFile] = field(default_factory=list)
     busy_keys: set[str] = field(default_factory=set)
     broken_indexes: list[str] = field(default_factory=list)
+    reclaimable_bytes: int = 0  # filled in by who asks gc
 
     @property
     def total_bytes(self) -> int:
         return sum(row.size_bytes for row in self.rows)
+
+    def weights_bytes(self, rows: Iterable[EntryRow]) -> int:
+        """The weights that these entries refer to, each counted once."""
+        places = {(each.file, each.offset, each.length) for row in rows for each in row.weights}
+        return sum(length for _, _, length in places)
 
 
 def survey(directory: str, key_glob: str | None = None) -> Survey:
     """Look at every entry of the keys that fit. Raises OSError when the directory cannot be listed."""
     names = set(os.listdir(directory))
     found = Survey(directory)
+    is_manual = _is_manual(directory)
     owned: set[str] = set()
     for key in keys_in(names):
         content = _content(directory, key, found)
@@ -96,15 +112,42 @@ def survey(directory: str, key_glob: str | None = None) -> Survey:
             continue
         if is_busy(directory, key):
             found.busy_keys.add(key)
-        rows = _rows(directory, key, content, names)
-        found.rows += _with_superseded(rows)
+        rows = _with_superseded(_rows(directory, key, content, names))
+        is_busy_key = key in found.busy_keys
+        found.rows += [
+            _with(row, ("unconfirmed",) * (is_manual and row.waits) + ("busy",) * is_busy_key) for row in rows
+        ]
         owned |= {os.path.basename(path) for row in rows for path in files_of(directory, row.stem)}
+    _mark_shared(found)
     owners = _owners(names)
     found.loose = [
         each for name in sorted(names - owned) if (each := _loose(directory, name, owners, key_glob)) is not None
     ]
     found.loose += _private(directory)
     return found
+
+
+def _with(row: EntryRow, problems: tuple[str, ...]) -> EntryRow:
+    return replace(row, problems=(*row.problems, *problems)) if problems else row
+
+
+def _is_manual(directory: str) -> bool:
+    try:
+        return read_cache_conf(directory).manual_check
+    except BrokenConf:
+        return False  # no compile uses the directory then
+
+
+def _mark_shared(found: Survey) -> None:
+    """Mark the entries whose weights another entry of any shown key refers to."""
+    users: dict[tuple[str, int], int] = {}
+    for row in found.rows:
+        for place in {(each.file, each.offset) for each in row.weights}:
+            users[place] = users.get(place, 0) + 1
+    found.rows = [
+        replace(row, shares_weights=True) if any(users[each.file, each.offset] > 1 for each in row.weights) else row
+        for row in found.rows
+    ]
 
 
 def keys_in(names: Iterable[str]) -> list[str]:
@@ -171,11 +214,30 @@ def _row(directory: str, key: str, record: IndexRecord) -> EntryRow:
         sidecar = read_sidecar(directory, key, stem) if not record.problem else None
     except (InvalidSidecar, OSError):
         problems.append("sidecar-invalid")
+    weights: tuple[WeightRange, ...] = ()
     if not problems:
         problems += _damage(directory, record, sidecar)
+    if sidecar is not None and not problems:
+        weights, problems = _weights(directory, sidecar)
     used = (last_used_ns(directory, stem) or 0) / 1e9
     row = EntryRow(key, stem, used, used, _size(directory, stem), tuple(problems))
-    return row if sidecar is None else _described(row, sidecar)
+    return row if sidecar is None else _described(replace(row, weights=weights), sidecar)
+
+
+def _weights(directory: str, sidecar: Sidecar) -> tuple[tuple[WeightRange, ...], list[str]]:
+    """The external weights of an entry with a sidecar, and what is wrong with their files at the first glance.
+
+    Those of other entries stand in their graphs, which are not read here.
+    """
+    try:
+        ranges = tuple(weights_of_sidecar(sidecar))
+    except BadWeightRow:
+        return (), ["sidecar-invalid"]
+    damage = damaged_weight(weight_dir(directory), ranges)
+    if damage is None:
+        return ranges, []
+    reason = damage[0].replace("_", "-")
+    return ranges, ["weights-corrupt" if reason == "weights-unsafe" else reason]
 
 
 def _damage(directory: str, record: IndexRecord, sidecar: Sidecar | None) -> list[str]:
@@ -203,6 +265,7 @@ def _described(row: EntryRow, sidecar: Sidecar) -> EntryRow:
         row,
         created_s=_created(sidecar, row.created_s),
         problems=problems,
+        waits=sidecar.waits_for_confirmation,
         before_count=len(names.get("before") or ()),
         after_count=len(names.get("after") or ()),
         fingerprint=sidecar.combined.removeprefix("sha256:"),

@@ -20,9 +20,17 @@ from gecli.cache.recovery import GRACE_S, adoptable, files_of
 from gecli.cache.sidecar import InvalidSidecar, Sidecar, read_sidecar
 from gecli.cache.stat_index import StatIndex
 from gecli.cache.survey import keys_in, selected, survey
-from gecli.cache.weight_files import BadWeightRow, damaged_weight, weight_dir, weight_files_of, weights_of
+from gecli.cache.weight_files import (
+    BadWeightRow,
+    WeightRange,
+    damaged_weight,
+    weight_dir,
+    weight_files_of,
+    weights_of,
+)
 from gecli.errors import GecliError
 from gecli.records import dataclass
+from gecli.wire.regular_file import read_regular
 
 LOCK = ".lock"
 GARBAGE = ("tmp", "orphan")  # kinds of loose files that gc removes
@@ -55,6 +63,7 @@ class Verification:
     problems: list[Problem] = field(default_factory=list)
     garbage: list[str] = field(default_factory=list)
     busy: list[str] = field(default_factory=list)
+    weights: list[WeightRange] = field(default_factory=list)  # of all entries
 
 
 def verify(directory: str, key_glob: str | None = None, *, fast: bool = False) -> Verification:
@@ -65,6 +74,8 @@ def verify(directory: str, key_glob: str | None = None, *, fast: bool = False) -
         if selected(key, key_glob):
             _check_key(found, key)
     found.problems += [each for each in _other_files(directory, names) if selected(each.key, key_glob)]
+    if key_glob is None:
+        found.problems += weight_dir_problems(directory, {each.file for each in found.weights}, fast=fast)
     found.garbage = _garbage(directory, key_glob)
     return found
 
@@ -203,13 +214,16 @@ def _weight_damage(
 
 
 def _count(found: Verification, record: IndexRecord) -> None:
-    """Count the files of an entry, weights included."""
+    """Count the files of an entry; a weight file that entries share once."""
     found.entries += 1
     paths = files_of(found.directory, record.stem)
     try:
         sidecar = read_sidecar(found.directory, record.graph_key, record.stem)
         ranges = weights_of(found.directory, record.stem, sidecar) if sidecar is not None else []
-        paths += [os.path.join(weight_dir(found.directory), name) for name in weight_files_of(ranges)]
+        known = {each.file for each in found.weights}
+        names = [name for name in weight_files_of(ranges) if name not in known]
+        paths += [os.path.join(weight_dir(found.directory), name) for name in names]
+        found.weights += ranges
     except (InvalidSidecar, BadWeightRow, GecliError, OSError):
         pass  # a problem of the entry
     for path in paths:
@@ -219,6 +233,39 @@ def _count(found: Verification, record: IndexRecord) -> None:
             continue
         found.files += 1
         found.size_bytes += size
+
+
+def weight_dir_problems(directory: str, referenced: set[str], *, fast: bool) -> list[Problem]:
+    """What is wrong with `meta.json`, and with weight files that no entry refers to but the next compile would use."""
+    from gecli.artifacts.weight_meta import MAX_META_BYTES, parse_meta
+    from gecli.planning.weight_names import META_NAME, is_split_name, split_name
+
+    folder = weight_dir(directory)
+    path = os.path.join(folder, META_NAME)
+    try:
+        names = sorted(os.listdir(folder))
+        meta = parse_meta(read_regular(path, MAX_META_BYTES)) if META_NAME in names else None
+    except OSError as error:
+        is_absent = isinstance(error, FileNotFoundError)
+        return [] if is_absent else [Problem("meta-invalid", error.strerror or str(error), path=path)]
+    problems = []
+    if META_NAME in names and meta is None:
+        problems.append(Problem("meta-invalid", "it is not the JSON of a weight directory", path=path))
+    gone = sorted(name for name in map(os.path.basename, meta.files.values()) if name not in names) if meta else []
+    if gone:
+        problems.append(Problem("meta-invalid", f"it names files that are missing: {', '.join(gone[:3])}", path=path))
+    for name in names if not fast else ():
+        if is_split_name(name) and name not in referenced:
+            file = os.path.join(folder, name)
+            try:
+                is_right = split_name(StatIndex(trusting=False).sha256(file)) == name
+            except FileNotFoundError:
+                continue
+            except OSError:
+                is_right = False
+            if not is_right:
+                problems.append(Problem("weights-corrupt", "its content is not that of its name", path=file))
+    return problems
 
 
 def _other_files(directory: str, names: set[str]) -> Iterator[Problem]:

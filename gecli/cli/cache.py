@@ -24,9 +24,14 @@ def cache_ls(invocation: Invocation) -> int:
 
     operands_of(invocation)
     found = surveyed(options)
+    found.reclaimable_bytes = _reclaimable(found)
     rows = _shown_rows(options, found)
+    if states := _states(options):
+        found.loose = [each for each in found.loose if each.kind in states]
+        found.broken_indexes = found.broken_indexes if "index-corrupt" in states else []
+    _tell_broken_indexes(found, console)
     if console.json:
-        console.document(ls_document(rows, found))
+        console.document(ls_document(rows, found, with_files=options.flag("files")))
     elif options.flag("files"):
         console.result("\n".join(files_lines(rows, found)))
     elif console.stdout.isatty():
@@ -37,6 +42,26 @@ def cache_ls(invocation: Invocation) -> int:
     else:
         console.result("\n".join(ls_lines(rows, found)))
     return 0
+
+
+def _reclaimable(found: Survey) -> int:
+    """What a plain gc would free now."""
+    from gecli.cache.gc import GcPolicy, select
+
+    return sum(each.size_bytes for each in select(found, GcPolicy(), time.time()) if each.verb == "remove")
+
+
+def _tell_broken_indexes(found: Survey, console: Console) -> None:
+    from gecli.errors import Diagnostic
+
+    console.report(
+        Diagnostic(
+            "G5002", f"the index of key {key} cannot be read", severity="warning", kind="index_corrupt",
+            why="it is damaged, or this user may not read it", file=f"{found.directory}/{key}.idx",
+            do=f"gecli cache verify --cache-dir {found.directory} --key {key} --repair",
+        )
+        for key in found.broken_indexes
+    )  # fmt: skip
 
 
 def cache_gc(invocation: Invocation) -> int:
@@ -50,7 +75,8 @@ def cache_gc(invocation: Invocation) -> int:
     require_cache(found.directory)
     policy = _policy(options)
     wait_s = options.number("wait") or 0.0
-    actions = select(found, policy, time.time(), skip_busy=wait_s == 0)
+    notes: list[str] = []
+    actions = select(found, policy, time.time(), skip_busy=wait_s == 0, notes=notes)
     dry_run = options.flag("dry-run")
     if not dry_run and not _confirmed(options, console, len(actions)):
         console.say("nothing was removed")
@@ -58,34 +84,31 @@ def cache_gc(invocation: Invocation) -> int:
     if dry_run:
         outcome = Outcome(done=actions, busy=sorted(found.busy_keys))
     else:
-        outcome = _collected(found, actions, wait_s)
+        outcome = _collected(found, actions, wait_s, policy.grace_s)
+    outcome.notes = [*notes, *outcome.notes]
     if console.json:
         console.document(gc_document(found, outcome, dry_run=dry_run))
     else:
         console.result("\n".join([*map(action_line, outcome.done), gc_summary(outcome, dry_run=dry_run)]))
+    for note in outcome.notes:
+        console.say(note)
     for key in outcome.busy:
         console.say(f"key {key} is in use and was left alone")
     return BUSY if outcome.busy and wait_s > 0 else 0
 
 
-def _collected(found: Survey, actions: list[Action], wait_s: float) -> Outcome:
+def _collected(found: Survey, actions: list[Action], wait_s: float, grace_s: float) -> Outcome:
     from gecli.cache.gc import collect
 
     with writable(found.directory, "remove from"):
-        return collect(found, actions, wait_s=wait_s, shared=is_shared(found.directory))
+        return collect(found, actions, wait_s=wait_s, shared=is_shared(found.directory), grace_s=grace_s)
 
 
 def _shown_rows(options: Options, found: Survey) -> list[EntryRow]:
     """The rows that pass the filters, in the order asked for."""
     from gecli.cache.survey import STATES
-    from gecli.errors import InvalidOption
 
-    wanted = [name.strip() for name in (options.text("state") or "").split(",") if name.strip()]
-    unknown = [name for name in wanted if name not in STATES]
-    if unknown:
-        raise InvalidOption(
-            "E10001", f'unknown state "{unknown[0]}"', option="--state", why=f"states: {', '.join(STATES)}"
-        )
+    wanted = _states(options)
     older, larger, layer = options.get("older-than"), options.get("larger-than"), options.text("layer")
     now = time.time()
     rows = [
@@ -104,6 +127,21 @@ def _shown_rows(options: Options, found: Survey) -> list[EntryRow]:
         "state": lambda row: (STATES.index(row.state), row.key, row.stem),
     }
     return sorted(rows, key=orders[options.text("sort") or "key"], reverse=options.flag("reverse"))
+
+
+def _states(options: Options) -> list[str]:
+    """The states of --state. Raises InvalidOption for one that there is not."""
+    from gecli.cache.survey import OF_FILES, STATES
+    from gecli.errors import InvalidOption
+
+    wanted = [name.strip() for name in (options.text("state") or "").split(",") if name.strip()]
+    legal = tuple(dict.fromkeys((*STATES, *OF_FILES)))
+    unknown = [name for name in wanted if name not in legal]
+    if unknown:
+        raise InvalidOption(
+            "E10001", f'unknown state "{unknown[0]}"', option="--state", why=f"states: {', '.join(legal)}"
+        )
+    return wanted
 
 
 def _policy(options: Options) -> GcPolicy:

@@ -8,6 +8,7 @@ from typing import Any
 
 from gecli.cache.gc import Action, Outcome
 from gecli.cache.survey import EntryRow, LooseFile, Survey
+from gecli.cache.weight_sweep import combined_shares
 from gecli.report.sizes import counted, size_text
 
 COLUMNS = ("KEY", "ENTRY", "LAYER", "CREATED", "LAST USED", "SIZE", "WEIGHTS", "VARS", "FP", "BY", "STATE")
@@ -71,10 +72,11 @@ def _total(widths: Sequence[int]) -> int:
 def footer(rows: Sequence[EntryRow], found: Survey, *, human: bool) -> str:
     totals = totals_of(rows, found)
     shown = size_text if human else str
+    weights = f"{shown(totals['weights_bytes'])} bytes of weights, " if totals["weights_bytes"] else ""
     return (
         (
             f"{counted(totals['entries'], 'entry', 'entries')}, {counted(totals['keys'], 'key')}, "
-            f"{shown(totals['bytes'])} bytes, "
+            f"{shown(totals['bytes'])} bytes, {weights}"
             f"{shown(totals['reclaimable_bytes'])} reclaimable; {OP_LAYER}"
         )
         .replace("B bytes", "B")
@@ -83,32 +85,44 @@ def footer(rows: Sequence[EntryRow], found: Survey, *, human: bool) -> str:
 
 
 def files_lines(rows: Sequence[EntryRow], found: Survey) -> list[str]:
-    """Every file with its owner (--files)."""
+    """Every file with its owner, an entry or in brackets what it is (--files)."""
+    return [f"{name}  {owner}" for name, owner in owners_of_files(rows, found)]
+
+
+def owners_of_files(rows: Sequence[EntryRow], found: Survey) -> list[tuple[str, str]]:
+    """(name below the directory, owner) of the files of the entries shown, of their keys, and of those without one."""
     import os
 
+    from gecli.cache.index import SUFFIX
     from gecli.cache.recovery import files_of
+    from gecli.cache.weight_files import FOLDER, weight_files_of
 
-    lines = [f"{os.path.basename(path)}  {row.stem}" for row in rows for path in files_of(found.directory, row.stem)]
-    return [*lines, *(f"{os.path.relpath(each.path, found.directory)}  ({each.kind})" for each in found.loose)]
+    owned = [(os.path.basename(path), row.stem) for row in rows for path in files_of(found.directory, row.stem)]
+    weights: dict[str, list[str]] = {}
+    for row in rows:
+        for name in weight_files_of(row.weights):
+            weights.setdefault(name, []).append(row.stem)
+    owned += [(os.path.join(FOLDER, name), ", ".join(stems)) for name, stems in sorted(weights.items())]
+    indexes = [f"{key}{SUFFIX}" for key in dict.fromkeys([*(row.key for row in rows), *found.broken_indexes])]
+    owned += [(name, "(index)") for name in sorted(indexes) if os.path.lexists(os.path.join(found.directory, name))]
+    return [*owned, *((os.path.relpath(each.path, found.directory), f"({each.kind})") for each in found.loose)]
 
 
 def totals_of(rows: Sequence[EntryRow], found: Survey) -> dict[str, int]:
-    """Sums over the rows shown; reclaimable is what a plain gc removes."""
-    from gecli.cache.survey import BROKEN
-
-    garbage = sum(row.size_bytes for row in rows if row.state in BROKEN)
-    loose = sum(each.size_bytes for each in found.loose if each.kind in ("orphan", "tmp"))
+    """Sums over the rows shown; reclaimable is what a plain gc removes, whatever is shown."""
     return {
         "entries": len(rows),
         "keys": len({row.key for row in rows}),
         "bytes": sum(row.size_bytes for row in rows),
-        "weights_bytes": 0,
-        "reclaimable_bytes": garbage + loose,
+        "weights_bytes": found.weights_bytes(rows),
+        "reclaimable_bytes": found.reclaimable_bytes,
     }
 
 
-def ls_document(rows: Sequence[EntryRow], found: Survey) -> dict[str, Any]:
+def ls_document(rows: Sequence[EntryRow], found: Survey, *, with_files: bool = False) -> dict[str, Any]:
+    files = {"files": [{"path": name, "owner": owner} for name, owner in owners_of_files(rows, found)]}
     return {
+        **(files if with_files else {}),
         "schema": "gecli.cache-ls/1",
         "cache_dir": found.directory,
         "entries": [_entry_json(row) for row in rows],
@@ -138,6 +152,13 @@ def gc_document(found: Survey, outcome: Outcome, *, dry_run: bool) -> dict[str, 
         "actions": [_action_json(each) for each in outcome.done],
         "spared": [_action_json(each) for each in outcome.spared],
         "busy": outcome.busy,
+        "notes": outcome.notes,
+        "combined_weights": [
+            {"file": name, "bytes": size, "unreferenced_bytes": max(size - used, 0)}
+            for name, (used, size) in combined_shares(
+                found.directory, (each for row in found.rows for each in row.weights)
+            ).items()
+        ],
         "freed_bytes": outcome.freed_bytes,
     }
 
@@ -149,7 +170,8 @@ def _cells(row: EntryRow, *, human: bool) -> tuple[str, ...]:
         row.layer,
         *(_short_time(each) if human else _time_text(each) for each in (row.created_s, row.used_s)),
         size_text(row.size_bytes) if human else str(row.size_bytes),
-        str(row.weights_bytes),
+        (size_text(row.weights_bytes) if human and row.weights else str(row.weights_bytes))
+        + ("*" if row.shares_weights else ""),
         f"{row.before_count}/{row.after_count}",
         row.fingerprint[:FP_DIGITS] or "-",
         row.made_by,
@@ -166,6 +188,7 @@ def _entry_json(row: EntryRow) -> dict[str, Any]:
         "last_used": _time_text(row.used_s),
         "size": row.size_bytes,
         "weights": row.weights_bytes,
+        "shares_weights": row.shares_weights,
         "vars": {"before": row.before_count, "after": row.after_count},
         "fp": row.fingerprint or None,
         "by": row.made_by,
