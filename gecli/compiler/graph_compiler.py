@@ -104,9 +104,9 @@ def _races(graph: Graph, plan: ModelPlan, assigned: Mapping[OpDesc, int], *, str
     variables = {address: node.name for node, address in assigned.items() if node.is_variable}
     if not variables:
         return []
-    from gecli.compiler.variable_order import race_warnings
+    from gecli.compiler.variable_order import order_warnings
 
-    found = race_warnings(graph, plan.placements, variables)
+    found = order_warnings(graph, plan.placements, variables)
     if strict and found:
         raise CompileError.of(replace(each, severity="error") for each in found)
     return found

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from gecli.errors import Diagnostic
 from gecli.ir.op_desc import OpDesc
 
 Accesses = Mapping[OpDesc, Collection[str]]  # the variables that a node reads, or those that it writes
@@ -95,3 +96,29 @@ class _Seen:
 def _predecessors(node: OpDesc) -> Iterable[OpDesc]:
     yield from (port.node for port in node.inputs if port is not None)
     yield from node.control_in
+
+
+def race_warnings(races: Iterable[Race], where: str) -> list[Diagnostic]:
+    """One warning for each node that writes a variable in no order with others; `where` names graph or file."""
+    pairs: dict[tuple[str, OpDesc], list[Race]] = {}
+    for race in races:
+        writer = race.second if race.second_writes else race.first
+        pairs.setdefault((race.variable, writer), []).append(race)
+    return [_warning(where, name, writer, each) for (name, writer), each in pairs.items()]
+
+
+def _warning(where: str, variable: str, writer: OpDesc, races: Sequence[Race]) -> Diagnostic:
+    others = [race.first if race.second is writer else race.second for race in races]
+    more = f" and {len(others) - 1} more" if len(others) > 1 else ""
+    before, behind = races[0].first, races[0].second
+    return Diagnostic(
+        "G4012",
+        f"nothing orders {writer.name!r}, which writes variable {variable!r}, and {others[0].name!r}{more}",
+        kind="RT_RW_RACE",
+        where=f"{where}, node {writer.name} ({writer.type})",
+        why=f"no path of data or control edges joins them; {before.name!r} runs before {behind.name!r} here",
+        do=f"add a control edge between {others[0].name!r} and {writer.name!r}",
+        severity="warning",
+        node=writer.name,
+        actual=[each.name for each in others],
+    )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 from gecli.artifacts.om_file import OmFile, OmModel, read_om
 from gecli.artifacts.part_faults import part_faults
 from gecli.artifacts.partition_table import PartitionType
-from gecli.errors import CompileError, Diagnostic, InputError
+from gecli.errors import CompileError, Diagnostic, InputError, RuntimeFault
 from gecli.ir.attributes import (
     CONST_TYPES,
     COPIED_VALUE,
@@ -40,6 +41,7 @@ from gecli.wire.om_faults import in_order
 
 if TYPE_CHECKING:
     from gecli.runtime.file_constants import FileUse, WeightFiles
+    from gecli.runtime.variable_addresses import AddressBook, Row
     from gecli.runtime.weight_search import WeightSettings
     from gecli.variables.var_match import VarDescCache
 
@@ -59,6 +61,8 @@ class Session:
         poison: bool = False,
         max_loop: int = MAX_LOOP,
         weights: WeightSettings | None = None,
+        strict_order: bool = False,
+        strict_addresses: bool = False,
     ) -> None:
         self.store = VariableStore(seed, POISON if poison else 0)
         self.models: list[LoadedModel] = []
@@ -69,6 +73,9 @@ class Session:
         self._weight_files: WeightFiles | None = None  # made for the first model with external weights
         self._fill = POISON if poison else 0
         self._max_loop = max_loop
+        self._strict_order = strict_order
+        self._strict_addresses = strict_addresses
+        self._addresses: AddressBook | None = None  # made for the first model with variables
 
     def load(self, path: str | os.PathLike[str], *, rdcpkt: str | os.PathLike[str] | None = None) -> LoadedModel:
         """Load an OM. `rdcpkt` is its variable packet, by default the file with its stem beside it.
@@ -97,7 +104,9 @@ class Session:
         loader.weights = _mapped_weights(om, om.root, copy=self._copy_weights)
         loader.weight_files = self._files_of_weights
         loader.fill, loader.max_loop = self._fill, self._max_loop
+        loader.check_addresses = self._check_addresses
         model = loader.load(record.attrs, self._init)
+        self._check_order(loader, name)
         if self._weight_files is not None:
             self.warnings += self._weight_files.take_warnings()
         model.load_ns = perf_counter_ns() - start
@@ -132,6 +141,29 @@ class Session:
             )
         return None
 
+    def _check_addresses(self, rows: Sequence[Row], attrs: Mapping[str, Any], name: str) -> None:
+        if not rows:
+            return
+        if self._addresses is None:
+            from gecli.runtime.variable_addresses import AddressBook
+
+            self._addresses = AddressBook(strict=self._strict_addresses)
+        self._addresses.enter(rows, attrs, name)
+
+    def _check_order(self, loader: _Loader, name: str) -> None:
+        """Readers and writers of a variable in no order; the compile has warned of them, unless it was another one."""
+        if not any(variable.writer for variable in loader.variables.values()):
+            return
+        from gecli.planning.variable_races import find_races, race_warnings
+        from gecli.runtime.variable_use import accesses_of
+
+        reads, writes = accesses_of(loader.graphs, loader.variable_of)
+        races = [race for graph in loader.graphs.values() for race in find_races(graph.nodes, reads, writes)]
+        found = race_warnings(races, name)
+        if self._strict_order and found:
+            raise RuntimeFault.of(replace(each, severity="error") for each in found)
+        self.warnings += found
+
 
 CHECKSUM_LIMIT_BYTES = 8 << 20  # larger files are not read whole at load: their weights are mapped
 
@@ -161,15 +193,19 @@ class _Loader:
         self.every_node = [node for each in graphs.values() for node in each.nodes]
         self.weights = _Weights(om.path, 0, 0)
         self.weight_files: Callable[[], WeightFiles] | None = None
+        self.check_addresses: Callable[[Sequence[Row], Mapping[str, Any], str], None] | None = None
         self.fill = 0
         self.max_loop = MAX_LOOP
         self.variables: dict[str, BoundVariable] = {}
+        self.names: dict[Port, str] = {}  # of the variables in whose memory ports lie
         self.operands: dict[Port, Operand] = {}
         self.external: dict[OpDesc, Array] = {}
 
     def load(self, attrs: dict[str, Any], init: str) -> LoadedModel:
         require_supported(self.every_node, self.path)
         require_loadable(self.graphs.values(), attrs, self.path, is_static=not self._is_dynamic())
+        if self.check_addresses is not None:
+            self.check_addresses(self._variable_rows(), attrs, self.path)
         try:
             return self._load(attrs, init)
         except CompileError as error:
@@ -196,14 +232,15 @@ class _Loader:
             weight_bytes=self.weights.size_bytes + sum(use.size_bytes for use in external),
             weight_files=external,
         )
+        base = int(attrs.get(VARIABLE_BASE, DEFAULT_VARIABLE_BASE))
+        self.names = self._names_of_ports(base)
         if self._is_dynamic():
             constants = {port: to_logical(op.array, op.desc) for port, op in self._constants(self.every_node).items()}
-            base = int(attrs.get(VARIABLE_BASE, DEFAULT_VARIABLE_BASE))
-            variables = self._live_variables(base, init) if self.variables else None
+            variables = self._live_variables(init) if self.variables else None
             model.executor = DynamicExecutor(self.graphs, constants, self.max_loop, variables)
             model.graph = self.graph
         else:
-            self._place(int(attrs.get(MEMORY_SIZE, 0)), int(attrs.get(VARIABLE_BASE, DEFAULT_VARIABLE_BASE)))
+            self._place(int(attrs.get(MEMORY_SIZE, 0)), base)
             model.program = bind_program(self.graph.nodes, self.operands)
             self._find_first_readers()
         self._find_writers()
@@ -254,11 +291,9 @@ class _Loader:
             if not node.is_variable or node.ref_variable is not None or node.name in self.variables:
                 continue
             desc = node.output_descs[0]
-            placement = graph.placements.get(node)
-            address = placement.output_offsets[0] if placement and placement.output_offsets else 0
             road = self._road_of(node.name, desc)
             init = desc.attrs.get(INIT_VALUE)
-            form = self.store.register(node.name, desc, address, road, init, self.path)
+            form = self.store.register(node.name, desc, _address(graph, Port(node, 0)), road, init, self.path)
             self.variables[node.name] = BoundVariable(node.name, form)
 
     def _fill_twins(self) -> None:
@@ -304,22 +339,39 @@ class _Loader:
         marked = node.output_descs[port.index].attrs.get(REF_VAR_SRC_VAR_NAME) or node.ref_variable
         return str(marked) if marked else ""
 
-    def _live_variables(self, variable_base: int, init: str) -> LiveVariables:
+    def _variable_rows(self) -> list[Row]:
+        """Name, form and address of each variable of the model."""
+        found: dict[str, Row] = {}
+        for graph in self.graphs.values():
+            for node in graph.nodes:
+                if node.is_variable and node.ref_variable is None and node.output_descs:
+                    found.setdefault(node.name, (node.name, node.output_descs[0], _address(graph, Port(node, 0))))
+        return list(found.values())
+
+    def variable_of(self, port: Port) -> str:
+        """The variable in whose memory a port lies, as marks and addresses say; empty for every other port."""
+        return self.names.get(port, "")
+
+    def _names_of_ports(self, variable_base: int) -> dict[Port, str]:
         at = {variable.form.logical_address: variable.name for variable in self.variables.values()}
         names: dict[Port, str] = {}
         for graph in self.graphs.values():
             for node in graph.nodes:
-                placement = graph.placements.get(node)
-                offsets = placement.output_offsets if placement else ()
                 for index in range(len(node.output_descs)):
                     port = Port(node, index)
                     name = self._variable_of(port)
-                    if not name and index < len(offsets) and offsets[index] >= variable_base:
-                        name = at.get(offsets[index], "")
+                    address = 0 if name else _address(graph, port)
+                    if address >= variable_base and node.type not in CONST_TYPES:
+                        name = at.get(address, "")
+                    if name and name not in self.variables:
+                        raise self._unassigned(port, _address(graph, port))
                     if name:
                         names[port] = name
-        views = {port: self.variables[name].form.view for port, name in names.items()}
-        return LiveVariables(self.store, init, names, views, reads_of(self.graphs, lambda port: names.get(port, "")))
+        return names
+
+    def _live_variables(self, init: str) -> LiveVariables:
+        views = {port: self.variables[name].form.view for port, name in self.names.items()}
+        return LiveVariables(self.store, init, self.names, views, reads_of(self.graphs, self.variable_of))
 
     # ------------------------------------------------------------------ placing operands
 
@@ -376,7 +428,7 @@ class _Loader:
 
     def _find_first_readers(self) -> None:
         """For each variable of a static model the node that reads it before anything in the model wrote it."""
-        reads = reads_of(self.graphs, self._variable_of)
+        reads = reads_of(self.graphs, self.variable_of)
         written: set[str] = set()
         for node in self.graph.nodes:
             for name in reads.get(node, ()):
@@ -393,7 +445,13 @@ class _Loader:
     def _written_by(self, node: OpDesc) -> list[str]:
         if node.is_variable and node.ref_variable is None and not node.inputs:
             return []
-        return [name for index in range(len(node.output_descs)) if (name := self._variable_of(Port(node, index)))]
+        return [name for index in range(len(node.output_descs)) if (name := self.variable_of(Port(node, index)))]
+
+
+def _address(graph: GraphRecord, port: Port) -> int:
+    placement = graph.placements.get(port.node)
+    offsets = placement.output_offsets if placement else ()
+    return offsets[port.index] if port.index < len(offsets) else 0
 
 
 class _Weights(MappedWeights):

@@ -13,6 +13,7 @@ from gecli.ir.calls import CONTROL_TYPES, LOOP_TYPES, argument_slot
 from gecli.ir.op_desc import OpDesc, Port
 from gecli.layout.transforms import convert
 from gecli.ops.registry import operator_of
+from gecli.passes.written_inputs import writes_of
 from gecli.runtime.operands import is_blocked
 from gecli.runtime.variable_store import VariableStore
 from gecli.variables.trans_road import ROAD_TYPES
@@ -21,6 +22,7 @@ from gecli.wire.model_record import GraphRecord
 Array = NDArray[Any]
 VariableOf = Callable[[Port], str]  # the variable in whose memory a port lies; empty for every other port
 Reads = dict[OpDesc, tuple[str, ...]]
+Accesses = dict[OpDesc, set[str]]
 
 
 def reads_of(graphs: Mapping[str, GraphRecord], variable_of: VariableOf) -> Reads:
@@ -46,6 +48,47 @@ def reads_of(graphs: Mapping[str, GraphRecord], variable_of: VariableOf) -> Read
             if names:
                 found[node] = tuple(dict.fromkeys(names))
     return found
+
+
+def accesses_of(graphs: Mapping[str, GraphRecord], variable_of: VariableOf) -> tuple[Accesses, Accesses]:
+    """What each node reads and what it writes while the model runs; a node that calls graphs does what they do.
+
+    Outputs of the model are copied when all has run.
+    """
+    reads = {node: set(names) for node, names in reads_of(graphs, variable_of).items() if _runs(node)}
+    writes: Accesses = {}
+    for graph in graphs.values():
+        for node in graph.nodes:
+            if _runs(node) and (names := _written_by(node, variable_of)):
+                writes[node] = names
+    done: set[str] = set()
+    for name in graphs:
+        _add_calls(graphs, name, (reads, writes), done)
+    return reads, writes
+
+
+def _add_calls(graphs: Mapping[str, GraphRecord], name: str, both: tuple[Accesses, Accesses], done: set[str]) -> None:
+    """Let the nodes of a graph that call others do what is done there."""
+    if name in done:
+        return
+    done.add(name)
+    for node in graphs[name].nodes:
+        for called in node.subgraphs:
+            _add_calls(graphs, called, both, done)
+            for accesses in both:
+                inside = [accesses[each] for each in graphs[called].nodes if each in accesses]
+                if inside:
+                    accesses[node] = accesses.get(node, set()).union(*inside)
+
+
+def _runs(node: OpDesc) -> bool:
+    return node.type != "NetOutput" and not node.is_variable
+
+
+def _written_by(node: OpDesc, variable_of: VariableOf) -> set[str]:
+    ports = [Port(node, index) for index in range(len(node.output_descs))]
+    ports += [port for write in writes_of(node) if (port := node.inputs[write.slot]) is not None]
+    return {name for port in ports if (name := variable_of(port))}
 
 
 def _is_read(node: OpDesc, slot: int, graphs: Mapping[str, GraphRecord]) -> bool:

@@ -1,0 +1,61 @@
+"""The addresses that loaded models give their variables, checked against each other (variables.md 4.22)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from gecli.errors import InputError
+from gecli.ir.tensor_desc import TensorDesc
+from gecli.runtime.record_checks import VARIABLE_BASE, VARIABLE_SIZE
+from gecli.variables.limits import MemoryLimits
+from gecli.variables.sizes import padded_bytes
+from gecli.variables.var_manager import VarManager
+
+Row = tuple[str, TensorDesc, int]  # a variable's name, stored form and logical address
+
+
+class AddressBook:
+    """Where the models of a session have their variables.
+
+    Each model finds its variables through its own table, so models that were compiled apart may use one address for
+    two variables. With `strict` they may not: what a device with one variable memory could not load is refused.
+    """
+
+    def __init__(self, *, strict: bool = False) -> None:
+        self._session = VarManager() if strict else None
+
+    def enter(self, rows: Iterable[Row], attrs: Mapping[str, Any], path: str) -> None:
+        """Check the variables of a model. Raises InputError (RT_VAR_OVERLAP, RT_ADDR_OUT_OF_RANGE, RT_VAR_GREW)."""
+        rows = [(name, _sized(desc), address) for name, desc, address in rows if address]
+        default = MemoryLimits()
+        base = int(attrs.get(VARIABLE_BASE, default.var_logic_base))
+        size = int(attrs.get(VARIABLE_SIZE, default.var_max_bytes))
+        own = VarManager()
+        own.configure_from_model(base, size)
+        _restore(own, rows, path)
+        if self._session is None or not rows:
+            return
+        if self._session.logic_base != base and self._session.resource.addresses:
+            raise InputError(
+                "G4010",
+                f"{path} has its variables at {base:#x}, an earlier model at {self._session.logic_base:#x}",
+                kind="RT_VAR_OVERLAP",
+                file=path,
+                do="compile the models in one session, or run with --no-session",
+            )
+        self._session.configure_from_model(base, max(size, self._session.limits.var_max_bytes))
+        _restore(self._session, rows, path, strict=True)
+
+
+def _restore(manager: VarManager, rows: Iterable[Row], path: str, *, strict: bool = False) -> None:
+    for name, desc, address in rows:
+        try:
+            manager.restore_variable(name, desc, address, strict_addresses=strict)
+        except InputError as error:
+            raise InputError.of(replace(each, where=path, file=path) for each in error.diagnostics) from error
+
+
+def _sized(desc: TensorDesc) -> TensorDesc:
+    return desc if desc.size_bytes else replace(desc, size_bytes=padded_bytes(desc))

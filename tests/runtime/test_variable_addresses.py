@@ -1,0 +1,121 @@
+"""Loading models whose variables meet: overlaps of one OM, addresses of several, reads and writes in no order."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gecli.compiler import compile_model
+from gecli.errors import GecliError, InputError, RuntimeFault
+from gecli.runtime.session import Session
+
+
+def document(name: str, *variables: tuple[str, list[int]], writer: str = "") -> dict[str, Any]:
+    """A graph that reads each variable, and adds its input to the one named by `writer`."""
+    nodes: list[dict[str, Any]] = []
+    links: list[dict[str, Any]] = []
+    for variable, shape in variables:
+        outputs = [{"dtype": "DT_FLOAT", "shape": shape, "format": "ND"}]
+        count = shape[0]
+        attrs = {"_init_value": {"tensor": {"data": [1.0] * count}}}
+        nodes.append({"id": variable, "type": "Variable", "attrs": attrs, "outputs": outputs})
+        nodes.append({"id": f"{variable}_read", "type": "Relu", "attrs": {}, "outputs": outputs})
+        links.append({"source": variable, "target": f"{variable}_read", "src_out": 0, "dst_in": 0})
+        if variable == writer:
+            nodes.append({"id": "x", "type": "Data", "attrs": {"index": 0}, "outputs": outputs})
+            nodes.append({"id": "add", "type": "AssignAdd", "attrs": {}, "outputs": outputs})
+            links.append({"source": variable, "target": "add", "src_out": 0, "dst_in": 0})
+            links.append({"source": "x", "target": "add", "src_out": 0, "dst_in": 1})
+    reads = [f"{variable}_read:0" for variable, _ in variables]
+    outputs = [*reads, "add:0"] if writer else reads
+    graph = {"name": name, "outputs": outputs}
+    return {"gecli_graph": 1, "directed": True, "multigraph": True, "graph": graph, "nodes": nodes, "links": links}
+
+
+def compiled(place: Path, name: str, *variables: tuple[str, list[int]], writer: str = "") -> Path:
+    (place / f"{name}.json").write_text(json.dumps(document(name, *variables, writer=writer)))
+    compile_model(place / f"{name}.json", place / f"{name}.om")
+    return place / f"{name}.om"
+
+
+def test_models_compiled_apart_share_a_session_unless_addresses_are_to_be_one(tmp_path: Path) -> None:
+    first = compiled(tmp_path, "first", ("a", [4]))
+    second = compiled(tmp_path, "second", ("b", [4]), ("a", [4]))
+    free = Session()
+    assert [free.load(om).name for om in (first, second)] == ["first", "second"]
+    strict = Session(strict_addresses=True)
+    strict.load(first)
+    with pytest.raises(InputError, match="two addresses") as refused:
+        strict.load(second)
+    found = refused.value.first
+    assert (found.kind, found.file, found.node) == ("RT_VAR_OVERLAP", str(second), "a")
+    assert "one session" in found.do
+
+
+def test_two_variables_at_one_address_are_refused_where_addresses_are_to_be_one(tmp_path: Path) -> None:
+    first = compiled(tmp_path, "first", ("a", [4]), ("c", [4]))
+    second = compiled(tmp_path, "second", ("b", [500]))  # longer than a: it reaches into c
+    strict = Session(strict_addresses=True)
+    strict.load(first)
+    with pytest.raises(InputError, match="'b' overlaps variable 'c'") as refused:
+        strict.load(second)
+    assert refused.value.first.kind == "RT_VAR_OVERLAP"
+
+
+def test_models_of_one_session_load_strictly(tmp_path: Path) -> None:
+    om = compiled(tmp_path, "first", ("a", [4]), ("b", [4]))
+    strict = Session(strict_addresses=True)
+    strict.load(om)
+    strict.load(om)
+    assert len(strict.models) == 2
+
+
+def test_variables_of_one_model_that_overlap_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from gecli.runtime.session import _Loader
+
+    om = compiled(tmp_path, "first", ("a", [500]), ("b", [4]))
+    real = _Loader._variable_rows
+    rows = {row[0]: row for row in _rows(om, monkeypatch)}
+    assert list(rows) == ["a", "b"]
+    moved = ("b", rows["b"][1], rows["a"][2] + 512)
+    monkeypatch.setattr(_Loader, "_variable_rows", lambda self: [rows["a"], moved])
+    with pytest.raises(InputError, match="'b' overlaps variable 'a'"):
+        Session().load(om)
+    beyond = ("b", rows["b"][1], rows["a"][2] + (5 << 30))
+    monkeypatch.setattr(_Loader, "_variable_rows", lambda self: [rows["a"], beyond])
+    with pytest.raises(InputError, match="outside variable memory") as refused:
+        Session().load(om)
+    assert refused.value.first.kind == "RT_ADDR_OUT_OF_RANGE"
+    monkeypatch.setattr(_Loader, "_variable_rows", real)
+    Session().load(om)
+
+
+def _rows(om: Path, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    from gecli.runtime.variable_addresses import AddressBook
+
+    seen: list[Any] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(AddressBook, "enter", lambda self, rows, attrs, path: seen.extend(rows))
+        Session().load(om)
+    return seen
+
+
+def test_a_read_and_a_write_in_no_order_are_a_warning_and_strictly_an_error(tmp_path: Path) -> None:
+    om = compiled(tmp_path, "race", ("w", [4]), writer="w")
+    session = Session()
+    session.load(om)
+    (warning,) = session.warnings
+    assert (warning.code, warning.kind, warning.node, warning.actual) == ("G4012", "RT_RW_RACE", "add", ["w_read"])
+    with pytest.raises(RuntimeFault, match="nothing orders 'add'") as refused:
+        Session(strict_order=True).load(om)
+    assert refused.value.exit_status == 6
+    assert isinstance(refused.value, GecliError)
+
+
+def test_a_model_that_writes_nothing_has_no_races(tmp_path: Path) -> None:
+    session = Session(strict_order=True)
+    session.load(compiled(tmp_path, "reader", ("w", [4])))
+    assert session.warnings == []
