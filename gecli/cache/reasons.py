@@ -30,6 +30,10 @@ REASONS: dict[str, str] = {
     "lock_timeout": "the lock of the key was not obtained in time",
     "lock_unavailable": "the lock of the key cannot be used",
     "io_error": "the cache directory cannot be used",
+    "jit_stale": "the slices belong to another graph, other options or other tools",
+    "jit_corrupt": "a file of the slices is damaged",
+    "jit_foreign": "the graph was cut by another tool",
+    "guard_unreadable": "a compiled slice has no guard that gecli reads",
     # gecli only: entries are delivered as they are, which several models that share variables do not allow.
     "session": "several models of the session share variables",
 }

@@ -52,6 +52,10 @@ def compile_models(invocation: Invocation) -> int:
         return check(options, models, console)
     if options.text("stop-after"):
         return _stop_early(options, models, console)
+    if options.flag("jit"):
+        from gecli.cli.jit import compile_slices
+
+        return compile_slices(options, models, console)
     return _compile(options, models, console)
 
 

@@ -22,7 +22,7 @@ PROJECT, USER = "project config", "user config"
 # Sections that set options of each subcommand, the stronger last.
 _SECTIONS = {
     "compile": ("ui", "cache", "compile"),
-    "run": ("ui", "run"),
+    "run": ("ui", "cache", "run"),
     "inspect-om": ("ui", "inspect-om"),
     **dict.fromkeys(CACHE_COMMANDS, ("ui", "cache")),
 }
@@ -198,7 +198,7 @@ def _option(section: str, subcommand: str, name: str) -> Option | None:
 
 
 def _known_to_a_cache_user(name: str) -> bool:
-    return any(find_flag(subcommand, name) is not None for subcommand in ("compile", *CACHE_COMMANDS))
+    return any(find_flag(subcommand, name) is not None for subcommand in ("compile", "run", *CACHE_COMMANDS))
 
 
 def _is_no_value(value: Any, multiple: bool) -> bool:

@@ -38,6 +38,7 @@ COMMANDS: dict[str, Command] = {
             ("Fix a dynamic input", 'gecli compile a.onnx -o a --input-shape "x:1,3,224,224"'),
             ("Two graphs that share variables", "gecli compile init.json train.json -o out/ --train"),
             ("Keep compiled graphs", "gecli compile a.onnx -o a --cache-dir cache --cache-create"),
+            ("Compile the slices of a dynamic model", "gecli compile --jit a.onnx --sample x.npz --cache-dir cache"),
         ),
     ),
     "inspect-om": Command(
@@ -59,6 +60,7 @@ COMMANDS: dict[str, Command] = {
                 "gecli run a.om -i x.npy --compare a.onnx",
             ),
             ("Train twice after initialising", 'gecli run init.om train.om --order "init.om;train.om;train.om"'),
+            ("A source model, compiled for its inputs", "gecli run --jit a.onnx -i x.npz --cache-dir cache"),
         ),
     ),
     "cache": Command(

@@ -47,6 +47,11 @@ def _run(options: Options, paths: list[str], console: Console) -> int:
         if options.flag("no-session"):
             session = _session(options)
         sessions[path] = session
+        if options.flag("jit"):
+            from gecli.cli.jit import source_model
+
+            models[path] = source_model(options, session, path, console)
+            continue
         models[path] = _load(session, path, options.text("vars") if len(paths) == 1 else None)
         console.report(session.warnings)
         session.warnings.clear()
@@ -75,6 +80,7 @@ def _run(options: Options, paths: list[str], console: Console) -> int:
     console.report(not_finite(outcomes))
     origin = "" if golden is None else golden.origin
     _show(options, console, outcomes, files, differences, origin)
+    slices = _slices(options, models, console)
     if console.json:
         from gecli.report.run_report import run_document
 
@@ -89,8 +95,22 @@ def _run(options: Options, paths: list[str], console: Console) -> int:
                 golden=origin,
                 profile_by=options.text("profile-by") or "type",
             )
+            | slices
         )
     return 1 if differences and not all(row.equal for row in differences) else 0
+
+
+def _slices(options: Options, models: dict[str, LoadedModel], console: Console) -> dict[str, Any]:
+    """--jit: tell what was compiled; the member of the document about it."""
+    if not options.flag("jit"):
+        return {}
+    from gecli.cli.jit import document, tell
+    from gecli.jit.model import JitModel
+
+    found = [model for model in models.values() if isinstance(model, JitModel)]
+    for model in found:
+        tell(model, console, explain=options.flag("explain-cache"))
+    return {"jit": [document(model) for model in found]}
 
 
 def _write_files(

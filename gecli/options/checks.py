@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from gecli.options.inspect_table import DETAILS_OF_VIEWS, VIEWS
@@ -24,6 +25,8 @@ def check_combinations(options: Options) -> list[Diagnostic]:
         return [*_compile_checks(options)]
     if options.subcommand == "inspect-om":
         return [*_one_view(options), *_without_its_view(options)]
+    if options.subcommand == "run" and not options.flag("jit"):
+        return [*_without_jit(options)]
     return []
 
 
@@ -171,9 +174,32 @@ def _pairs(options: Options) -> list[Diagnostic]:
         found.append(_problem("E10047", message, "", "leave out --no-session"))
     if options.flag("atc-compat") and options.get("mode") in (0, 3) and not options.is_set("ge.socVersion"):
         found.append(_problem("E10054", "required option --soc_version is missing", "", "--soc_version=Ascend910B1"))
-    if options.get("mode") in (0, 3) and not options.get("output") and _writes(options):
+    if options.flag("jit"):
+        found += _jit(options)
+    elif options.get("sample"):
+        found.append(_problem("E10057", "--sample belongs to --jit", "", "--jit --sample FILE.npz"))
+    elif options.get("mode") in (0, 3) and not options.get("output") and _writes(options):
         found.append(_problem("E10054", "required option --output is missing", "", "-o PATH"))
     return found
+
+
+def _jit(options: Options) -> list[Diagnostic]:
+    given = [f"--{name}" for name in ("output", "emit", "depfile", "if-changed", "print-hash") if options.get(name)]
+    if not given:
+        return []
+    why = "slices are kept in the cache only"
+    return [_problem("E10047", f"--jit excludes {', '.join(given)}", why, f"leave out {', '.join(given)}")]
+
+
+def _without_jit(options: Options) -> Iterator[Diagnostic]:
+    """Options of a compile that is not asked for; from files and the environment they are for other commands."""
+    from gecli.options.jit_table import compile_keys
+
+    for key in compile_keys():
+        if options.origin(key) == "flag":
+            flag = f"--{options.option(key).name}"
+            message = f"{flag} belongs to --jit"
+            yield _problem("E10057", message, "an OM is compiled already", "gecli run --jit MODEL", option=flag)
 
 
 def _writes(options: Options) -> bool:

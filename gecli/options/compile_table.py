@@ -25,7 +25,7 @@ _output = partial(Option, group="Output")
 _target = partial(Option, group="Target and precision")
 _tune = partial(Option, group="Optimisation")
 _variable = partial(Option, group="Variables and session")
-_cache = partial(Option, group="Cache", fingerprint=False)
+_cache = partial(Option, group="Cache", fingerprint=False, subcommands=("compile", "run"))
 _look = partial(Option, group="Looking inside", fingerprint=False)
 _rest = partial(Option, group="Other")
 
@@ -44,6 +44,8 @@ COMPILE_OPTIONS: tuple[Option, ...] = (
            pattern=r".+=\d+", rule="NAME=N with a whole number"),
     _input("input_shape_range", "--input-shape-range", "str", None, "Old spelling of ranges in --input-shape.",
            "RANGES", hidden=True, ge_aliases=("ge.inputShapeRange",)),
+    _input("ge.inputHintShape", "--input-hint-shape", "str", None,
+           "With --jit: shapes to compile the first slice for, 0:[1,64];1:[1,64].", "SHAPES", fingerprint=False),
     _input("input_format", "--input-format", "str", None, "Layout of the inputs.", "FORMAT",
            choices=("NCHW", "NHWC", "ND", "NCDHW", "NDHWC", "CHWN", "NC1HWC0", "NHWC1C0"),
            ge_aliases=("ge.inputFormat",)),
@@ -141,7 +143,7 @@ COMPILE_OPTIONS: tuple[Option, ...] = (
     _variable("ge.graphMemoryMaxSize", "", "size", None, "Limit of feature-map memory."),
 
     _cache("ge.graph_compiler_cache_dir", "--cache-dir", "path", None, "Keep compiled graphs in this directory.",
-           "DIR", env="GECLI_CACHE_DIR", subcommands=("compile", *CACHE_COMMANDS)),
+           "DIR", env="GECLI_CACHE_DIR", subcommands=("compile", "run", *CACHE_COMMANDS)),
     _cache("ge.graph_key", "--graph-key", "str", None, "Name of the graph in the cache; derived if missing.", "KEY",
            pattern=GRAPH_KEY_PATTERN, rule=GRAPH_KEY_RULE),
     _cache("auto-graph-key", "--auto-graph-key/--no-auto-graph-key", "bool", True, "Derive a missing graph key."),
@@ -151,10 +153,13 @@ COMPILE_OPTIONS: tuple[Option, ...] = (
     _cache("cache-verify", "--cache-verify", "str", "fast", "How much of an entry is read before it is used.", "HOW",
            choices=("fast", "full")),
     _cache("lock-timeout", "--lock-timeout", "seconds", 60.0, "Wait so long for another compile; inf for ever.",
-           "SEC", subcommands=("compile",)),
+           "SEC"),
     _cache("require-cache", "--require-cache", "bool", False, "Exit 7 instead of compiling without the cache."),
     _cache("explain-cache", "--explain-cache", "bool", False, "Say why each entry did or did not match.",
            aliases=("cache-explain",)),
+    _cache("jit", "--jit", "bool", False, "Cut the model at data-dependent shapes; compile each slice for its inputs."),
+    _cache("sample", "--sample", "path", None, "Inputs to cut and compile for, with --jit.", "FILE.npz",
+           multiple=True, subcommands=("compile",)),
 
     _look("check", "--check", "bool", False, "Parse, check and infer shapes; write nothing."),
     _look("stop-after", "--stop-after", "str", None,

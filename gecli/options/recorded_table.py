@@ -13,7 +13,6 @@ _GEARS = "gears are not compiled; give ranges with --input-shape NAME:1~8,..., o
 _BLOCKED = "inputs and outputs keep the model's layout; conversions happen inside the graph"
 
 RECORDED_OPTIONS: tuple[Option, ...] = (
-    _recorded("ge.inputHintShape", "--input-hint-shape", "str", None, "Typical shapes of dynamic inputs.", "SHAPES"),
     _recorded("ge.host_env_os", "--host-env-os", "str", None, "Operating system of the host.", "OS",
               choices=("linux", "minios")),
     _recorded("ge.host_env_cpu", "--host-env-cpu", "str", None, "Processor of the host.", "CPU",

@@ -86,9 +86,10 @@ def _tables(subcommand: str) -> tuple[Option, ...]:
 
         return COMPILE_OPTIONS + RECORDED_OPTIONS
     if subcommand == "run":
+        from gecli.options.jit_table import JIT_OPTIONS
         from gecli.options.run_table import RUN_OPTIONS
 
-        return RUN_OPTIONS + COMPILE_OPTIONS
+        return RUN_OPTIONS + COMPILE_OPTIONS + JIT_OPTIONS
     from gecli.options.cache_table import CACHE_OPTIONS
 
     return COMPILE_OPTIONS + CACHE_OPTIONS

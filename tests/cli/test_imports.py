@@ -32,11 +32,11 @@ ALLOWED = {
     "--version": {"gecli", "gecli.version", "gecli.cli", "gecli.cli.stopping"},
     "--help": LIGHT | CATALOGUE,
     "compile --help": LIGHT | {"gecli.options.recorded_table", "gecli.cli.fast_hit"},
-    "run --help": LIGHT | {"gecli.options.run_table"},
+    "run --help": LIGHT | {"gecli.options.run_table", "gecli.options.jit_table"},
     "explain E10016": (LIGHT | CATALOGUE | {"gecli.cli.explain"}) - {"gecli.cli.help"},
     "completion bash": LIGHT
     | CATALOGUE
-    | {f"gecli.options.{name}_table" for name in ("recorded", "run", "inspect", "cache")}
+    | {f"gecli.options.{name}_table" for name in ("recorded", "run", "jit", "inspect", "cache")}
     | {"gecli.cli.completion"},
 }
 PROBE = """

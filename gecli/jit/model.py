@@ -1,0 +1,473 @@
+"""A model that is cut, compiled and run slice by slice (GE: JitExecutor; cache.md 9.9)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gecli.cache.candidate import Rejected, Verdict, Wanted
+from gecli.cache.jit_files import REST_GRAPH, SLICE_GRAPH, Restored, StoredSlice
+from gecli.cache.jit_store import Graphs, JitStore
+from gecli.cache.lock import LockTimeout, LockUnavailable
+from gecli.errors import CacheError, Diagnostic, GecliError
+from gecli.ir.graph import Graph
+from gecli.jit.compiling import CompiledSlice, SliceCompiler, one_thread
+from gecli.jit.cut import cut
+from gecli.jit.guard import Guard, GuardError, parse_guard
+from gecli.jit.points import CompiledVersion, ExecutionPoint
+from gecli.jit.slice_file import UnusableSlice, chunks_of, encoded, graph_digest, read_slice, sha256_of
+from gecli.jit.slices import taken_apart, whole
+from gecli.jit.specialise import Specialised, exact_guard, general, specialised
+from gecli.runtime.interface import Tensor, model_inputs
+from gecli.runtime.model import LoadedModel, Times, check_input
+from gecli.runtime.program import Watch
+from gecli.runtime.session import Session
+from gecli.variables.var_manager import VarManager
+
+Array = NDArray[Any]
+ORDINARY = ("no_entry", "refresh")  # nothing is wrong with the cache: there is nothing in it yet
+
+
+class JitModel(LoadedModel):
+    """A source model as something that runs: each run uses compiled slices whose guards take its inputs.
+
+    What no guard takes is compiled on the way and, with a store, kept. `refusal` says why a graph is not cut.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        compiler: SliceCompiler,
+        session: Session,
+        *,
+        name: str,
+        path: str,
+        store: JitStore | None = None,
+        refusal: str = "",
+        is_required: bool = False,
+        init: str = "error",
+    ) -> None:
+        super().__init__(name, path, model_inputs(graph.nodes()), _outputs(graph), {}, session.store, [], init)
+        self.points: list[ExecutionPoint] = []
+        self.jit_warnings: list[Diagnostic] = []
+        self.explanation: list[str] = []  # one line for each thing that was looked for in the cache
+        self.counts = {"cut": 0, "compiled": 0, "restored": 0, "hits": 0}
+        self.refusal = refusal
+        self._source = graph
+        self._compiler = compiler
+        self._session = session
+        self._files = store
+        self._is_required = is_required
+        self._scratch: TemporaryDirectory[str] | None = None
+        self._scratch_files = 0
+        self._values_count = True
+        self._restored_once = False
+        self._distrusts_files = False  # what the cache says about slices was believed once, and was wrong
+
+    # ------------------------------------------------------------------ running
+
+    def run(self, feeds: Mapping[str, Array], watch: Watch | None = None) -> tuple[dict[str, Array], Times]:
+        """The outputs for these inputs, by name, and the times without compiling. Raises GecliError."""
+        arrays = [check_input(tensor, feeds) for tensor in self.inputs]
+        try:
+            return self._run(arrays, watch)
+        except _BrokenSlice as error:
+            self._warn(f"a slice of the JIT cache cannot be read and is cut again: {error}", "jit_corrupt")
+            self.points.clear()
+            self._distrusts_files = True
+            return self._run(arrays, watch)  # a graph that is cut writes no variables, so nothing was done yet
+
+    def _run(self, arrays: list[Array], watch: Watch | None) -> tuple[dict[str, Array], Times]:
+        spent = Times(0, 0, 0)
+        position = 0
+        while True:
+            point, version = self._version(position, arrays)
+            assert version.model is not None
+            outputs, times = version.model.run(_named(version.model.inputs, arrays), watch)
+            spent = Times(*(a + b for a, b in zip(_parts(spent), _parts(times))))
+            values = list(outputs.values())
+            if point.is_last:
+                return {tensor.name: value for tensor, value in zip(self.outputs, values)}, spent
+            pairs = sorted(point.stored.io_map, key=lambda pair: pair[1])
+            arrays = [values[source] for source, _ in pairs]
+            position += 1
+
+    def prepare(self, arrays: Sequence[Array]) -> None:
+        """Cut and compile the first slice for inputs of these shapes, without running it. Raises GecliError.
+
+        Nothing is known of the values, so none decides a shape or a branch.
+        """
+        self._values_count = False
+        try:
+            self._version(0, arrays)
+        finally:
+            self._values_count = True
+
+    def _version(self, position: int, arrays: Sequence[Array]) -> tuple[ExecutionPoint, CompiledVersion]:
+        """The compiled version of a slice for these inputs."""
+        if not self._restored_once:
+            self._refresh(is_first=True)
+        point = self._usable(position)
+        version = None if point is None else self._found(point, arrays)
+        if point is not None and version is not None:
+            return point, version
+        with self._locked() as held:
+            if held is not None:
+                self._refresh()
+                point = self._usable(position)
+                version = None if point is None else self._found(point, arrays)
+                if point is not None and version is not None:
+                    return point, version
+            point = point or self._cut(position, arrays)
+            version = self._compile(point, arrays, into_cache=held is not None)
+            if held is not None:
+                self._save()
+        return point, version
+
+    def _found(self, point: ExecutionPoint, arrays: Sequence[Array]) -> CompiledVersion | None:
+        self._look_at_waiting(point)
+        while (version := point.matching(arrays)) is not None:
+            if version.model is not None or self._load_from_cache(point, version):
+                version.hits += 1
+                self.counts["hits"] += 1
+                return version
+            point.versions.remove(version)
+        return None
+
+    # ------------------------------------------------------------------ cutting
+
+    def _usable(self, position: int) -> ExecutionPoint | None:
+        return self.points[position] if position < len(self.points) else None
+
+    def _cut(self, position: int, arrays: Sequence[Array]) -> ExecutionPoint:
+        """The next slice, for inputs as they are now."""
+        parent = self._source if position == 0 else self._rest_of(self.points[position - 1])
+        parent_digest = self._compiler.facts.graph if position == 0 else str(self.points[position - 1].stored.rest)
+        prepared: Specialised | None = None
+        reasons: list[tuple[str, str]] = []
+        inside: frozenset[str] = frozenset()
+        if self.refusal:
+            reasons = [("", self.refusal)]
+        elif not _is_empty(arrays):
+            with one_thread():
+                prepared = specialised(parent, arrays, with_values=self._values_count)
+            found = cut(parent, prepared.known)
+            inside, reasons = found.inside, list(found.breaks)
+        if inside:
+            parts = taken_apart(parent, inside)
+            point = ExecutionPoint(
+                self._described(position, parent_digest, parts.sliced, parts.remaining), parts.sliced, parts.remaining
+            )
+            point.stored.outputs, point.stored.io_map = list(parts.outputs), list(parts.io_map)
+        else:
+            point = ExecutionPoint(self._described(position, parent_digest, whole(parent), None), parent)
+            point.prepared = prepared
+        point.stored.reasons = reasons
+        self.points[position:] = [point]
+        self.counts["cut"] += 1
+        return point
+
+    def _described(self, position: int, parent_digest: str, graph: Graph, rest: Graph | None) -> StoredSlice:
+        digest = graph_digest(graph) if rest is not None else parent_digest
+        keeps = self._files is not None and self._files.may_write
+        return StoredSlice(
+            id=position,
+            parent=parent_digest,
+            digest=digest,
+            rest=None if rest is None else graph_digest(rest),
+            outputs=[],
+            io_map=[],
+            reasons=[],
+            formats=[data.output_descs[0].logical().format.name for data in graph.inputs],
+            pb_sha256=sha256_of(encoded(graph)) if keeps else "",
+            rest_pb_sha256=sha256_of(encoded(rest)) if keeps and rest is not None else None,
+        )
+
+    def _graph_of(self, point: ExecutionPoint) -> Graph:
+        """The graph of a slice; restored ones are read when a version has to be compiled. Raises GecliError."""
+        if point.graph is None:
+            if point.is_last and point.stored.id == 0:
+                point.graph = self._source
+            else:
+                point.graph = self._read(point, SLICE_GRAPH, point.stored.digest)
+        return point.graph
+
+    def _rest_of(self, point: ExecutionPoint) -> Graph:
+        if point.rest is None:
+            point.rest = self._read(point, REST_GRAPH, str(point.stored.rest))
+        return point.rest
+
+    def _read(self, point: ExecutionPoint, name: str, digest: str) -> Graph:
+        assert self._files is not None
+        path = os.path.join(self._files.home, str(point.stored.id), name)
+        try:
+            return read_slice(path, digest)
+        except (UnusableSlice, OSError) as error:
+            raise _BrokenSlice(f"{path}: {error}") from error
+
+    # ------------------------------------------------------------------ compiling
+
+    def _compile(self, point: ExecutionPoint, arrays: Sequence[Array], *, into_cache: bool) -> CompiledVersion:
+        graph = self._graph_of(point)
+        with one_thread():
+            if self.refusal or _is_empty(arrays) or point.is_full:
+                copy, guard = general(graph, arrays)
+            else:
+                prepared = point.prepared or specialised(graph, arrays, with_values=self._values_count)
+                copy, guard = prepared.graph, exact_guard(graph, arrays, prepared.values)
+            point.prepared = None
+            compiled = self._compiler.compile(copy, guard, point.stored.id, point.stored.digest)
+        self.jit_warnings += compiled.warnings
+        self.counts["compiled"] += 1
+        key, path = self._placed(point, compiled, guard, into_cache=into_cache)
+        version = CompiledVersion(key, guard, hits=1)
+        version.model = self._loaded(path)
+        point.add(version)
+        return version
+
+    def _placed(
+        self, point: ExecutionPoint, compiled: CompiledSlice, guard: Guard, *, into_cache: bool
+    ) -> tuple[str, str]:
+        """Where a compiled version lies: its cache key and the path of its OM."""
+        if into_cache and self._files is not None:
+            from gecli.wire.var_manager import encode_var_match
+
+            store = self._files
+            key = store.new_key(point.stored.id)
+            rdcpkt = None if compiled.record.is_empty else encode_var_match(compiled.record)
+            try:
+                stem = store.store(
+                    key,
+                    compiled.image.write,
+                    rdcpkt,
+                    lambda stem, files: self._compiler.sidecar(key, stem, files, compiled, guard, point.stored.digest),
+                )
+                return key, store.om_path(stem)
+            except (OSError, LockTimeout, LockUnavailable) as error:
+                self._not_stored(error)
+        return "", self._scratch_path(point, compiled)
+
+    def _scratch_path(self, point: ExecutionPoint, compiled: CompiledSlice) -> str:
+        """The OM in a directory that goes with this process."""
+        from gecli.wire.var_manager import encode_var_match
+
+        if self._scratch is None:
+            self._scratch = TemporaryDirectory(prefix="gecli-jit-")
+        self._scratch_files += 1
+        path = os.path.join(self._scratch.name, f"{self.name}_{point.stored.id}_{self._scratch_files}.om")
+        if not compiled.record.is_empty:
+            with open(os.path.splitext(path)[0] + ".rdcpkt", "wb") as stream:
+                stream.write(encode_var_match(compiled.record))
+        with open(path, "w+b") as stream:
+            compiled.image.write(stream)
+        return path
+
+    def _loaded(self, path: str) -> LoadedModel:
+        model = self._session.load(path)
+        self._session.models.remove(model)
+        self.jit_warnings += self._session.warnings
+        self._session.warnings.clear()
+        known = {variable.name for variable in self.variables}
+        self.variables += [variable for variable in model.variables if variable.name not in known]
+        self.load_ns += model.load_ns
+        return model
+
+    # ------------------------------------------------------------------ the cache
+
+    def _refresh(self, *, is_first: bool = False) -> None:
+        """Take over what the cache knows now."""
+        self._restored_once = True
+        if self._files is None:
+            return
+        if self._distrusts_files:
+            if not self.points and self._files.may_write:
+                self._set_aside()
+            return
+        restored = self._files.restore()
+        if is_first:
+            self._note_restored(restored)
+        elif not restored.slices and restored.reason not in ORDINARY and self._files.may_write:
+            self._set_aside()
+        for position, stored in enumerate(restored.slices):
+            if position == len(self.points):
+                self.points.append(ExecutionPoint(stored))
+            if self.points[position].stored.digest != stored.digest:
+                return
+            self.points[position].offer(list(stored.versions))
+
+    def _note_restored(self, restored: Restored) -> None:
+        count = len(restored.slices)
+        known = f"{count} slice{' is' if count == 1 else 's are'} known"
+        also = f"; then {restored}" if restored.reason else ""
+        self.explanation.append(f"slicing: {known}{also}" if count else f"slicing: {restored}")
+        if restored.reason and restored.reason not in ORDINARY:
+            self._warn(f"the JIT cache of this graph was not used: {restored}", restored.reason)
+
+    def _set_aside(self) -> None:
+        assert self._files is not None
+        if self.points:
+            return  # this process has said so already, and its own slices replace the others
+        try:
+            self._files.set_aside()
+        except OSError as error:
+            self._warn(f"{self._files.home} cannot be set aside: {error.strerror or error}", "io_error")
+
+    def _look_at_waiting(self, point: ExecutionPoint) -> None:
+        waiting, point.waiting = point.waiting, []
+        for key in waiting:
+            assert self._files is not None
+            point.seen.add(key)
+            found = self._files.version(key)
+            if isinstance(found, Rejected):
+                self._reject(key, found)
+                continue
+            try:
+                guard = parse_guard(found.guard)
+            except GuardError as error:
+                self._reject(key, Rejected(found.stem, "guard_unreadable", str(error)))
+                continue
+            version = CompiledVersion(key, guard, point.stored.versions.get(key, 0), origin="cache")
+            if not point.is_full:
+                point.versions.append(version)
+
+    def _load_from_cache(self, point: ExecutionPoint, version: CompiledVersion) -> bool:
+        """Load the OM of a version whose guard fits, after the checks of every cache entry."""
+        assert self._files is not None
+        wanted = self._compiler.fingerprint(point.stored.digest, version.guard.as_json())
+        found = self._files.find(
+            version.key, Wanted(wanted, "", _match_variables, lambda om, source: Verdict(reason="guard_unreadable"))
+        )
+        if isinstance(found, Rejected):
+            self._reject(version.key, found)
+            return False
+        try:
+            version.model = self._loaded(self._files.om_path(found.stem))
+        except GecliError as error:
+            self._reject(version.key, Rejected(found.stem, "load_failed", error.first.message))
+            return False
+        self.counts["restored"] += 1
+        self.explanation.append(f"slice {point.stored.id}: {found.stem} fits")
+        return True
+
+    def _reject(self, key: str, found: Rejected) -> None:
+        self.explanation.append(str(found))
+        if found.reason not in ORDINARY and self._files is not None:
+            self._warn(f"cache entry {found} was not used", found.reason)
+            self._files.put_in_order(key, found)
+
+    def _locked(self) -> AbstractContextManager[Any]:
+        """The lock of the user graph; a context of None when there is no cache to write or it is not to be had."""
+        if self._files is None or not self._files.may_write:
+            return nullcontext()
+        return _Lock(self._files, self._not_locked)
+
+    def _not_locked(self, error: Exception) -> None:
+        timed_out = isinstance(error, LockTimeout)
+        reason = "lock_timeout" if timed_out else "lock_unavailable"
+        why = f"held by {error}" if timed_out else str(error)
+        message = f"the lock of cache key {self._files.key if self._files else ''} was not obtained"
+        if self._is_required:
+            raise CacheError(
+                "G5001" if timed_out else "G5002", message, why=why, do="raise --lock-timeout", kind=reason
+            )
+        self._warn(f"{message}; compiled without the cache ({why})", reason)
+
+    def _not_stored(self, error: Exception) -> None:
+        why = getattr(error, "strerror", None) or str(error)
+        if self._is_required:
+            raise CacheError("G5003", "a compiled slice was not stored in the cache", why=why, kind="io_error")
+        self._warn(f"a compiled slice was not stored in the cache: {why}", "io_error")
+
+    def _save(self) -> None:
+        assert self._files is not None
+        for point in self.points:
+            point.record_hits()
+        try:
+            self._files.save([point.stored for point in self.points], self._graphs)
+        except OSError as error:
+            self._not_stored(error)
+
+    def _graphs(self, position: int) -> Graphs:
+        point = self.points[position]
+        graph = self._graph_of(point)
+        found = {SLICE_GRAPH: chunks_of(encoded(whole(graph) if point.is_last else graph))}
+        if not point.is_last:
+            found[REST_GRAPH] = chunks_of(encoded(self._rest_of(point)))
+        return found
+
+    def _warn(self, message: str, kind: str) -> None:
+        warning = Diagnostic("G5002", message, severity="warning", kind=kind)
+        if warning not in self.jit_warnings:
+            self.jit_warnings.append(warning)
+
+
+class _BrokenSlice(Exception):
+    """A graph that the cache was believed to hold is not there."""
+
+
+class _Lock:
+    """The lock of a user graph; a lock that is not to be had is told, and the block runs with None."""
+
+    def __init__(self, store: JitStore, tell: Callable[[Exception], None]) -> None:
+        self._store = store
+        self._tell = tell
+        self._lock: Any = None
+
+    def __enter__(self) -> Any:
+        try:
+            self._lock = self._store.lock()
+            self._lock.__enter__()
+        except (LockTimeout, LockUnavailable, OSError) as error:
+            self._lock = None
+            self._tell(error)
+        return self._lock
+
+    def __exit__(self, *details: Any) -> None:
+        if self._lock is not None:
+            self._lock.__exit__(*details)
+
+
+def _outputs(graph: Graph) -> tuple[Tensor, ...]:
+    """The outputs of a model as its user names them."""
+    names = graph.output_names
+    return tuple(
+        Tensor(names[slot] if slot < len(names) and names[slot] else str(port), port, port.desc.logical())
+        for slot, port in enumerate(graph.outputs)
+    )
+
+
+def _named(inputs: Sequence[Tensor], arrays: Sequence[Array]) -> dict[str, Array]:
+    return {tensor.name: np.asarray(array) for tensor, array in zip(inputs, arrays)}
+
+
+def _parts(times: Times) -> tuple[int, int, int]:
+    return times.h2d_ns, times.compute_ns, times.d2h_ns
+
+
+def _is_empty(arrays: Sequence[Array]) -> bool:
+    """Whether an input has no elements: such tensors have no place in a memory plan."""
+    return any(array.size == 0 for array in arrays)
+
+
+def _match_variables(rdcpkt: str | None) -> Verdict:
+    """Slices are compiled in a session without variables, so a record only has to be whole."""
+    if rdcpkt is None:
+        return Verdict("no-vars")
+    from gecli.artifacts.rdcpkt import read_rdcpkt
+    from gecli.variables.var_match import match, why_contradictory
+
+    try:
+        record = read_rdcpkt(rdcpkt)
+    except GecliError as error:
+        return Verdict(reason="rdcpkt_corrupt", evidence=error.first.message)
+    contradiction = why_contradictory(record)
+    if contradiction:
+        return Verdict(reason="rdcpkt_corrupt", evidence=contradiction)
+    found = match(record, VarManager(0))
+    return Verdict(str(found.side)) if found.matched else Verdict(reason=found.reason)
