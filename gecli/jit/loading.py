@@ -21,8 +21,10 @@ from gecli.options.table import find_flag, named_options_of
 from gecli.options.values import Options
 from gecli.runtime.session import Session
 
-EXCLUDED = ("session-in", "session-out", "ge.graphRunMode", "ge.externalWeight", "stop-after", "emit", "explain-variable", "if-changed",
-            "depfile")  # fmt: skip
+EXCLUDED = (
+    "session-in", "session-out", "ge.graphRunMode", "ge.externalWeight", "stop-after", "emit", "explain-variable",
+    "if-changed", "depfile",
+)  # fmt: skip
 
 
 class JitSetup(NamedTuple):
