@@ -68,7 +68,8 @@ def _place(node: OpDesc, manager: VarManager, graph: Graph, graph_id: int) -> tu
         raise CompileError(
             "G2018", f"{node.type} {node.name!r} has no output", kind="PASS_FAILED", node=node.name, where=where
         )
-    name, resource = manager_name(node), manager.resource
+    resource = manager.resource
+    name = resource.session_name(manager_name(node), node)
     kind = MemoryType.RDMA_HBM if node.attrs.get(OUTPUT_MEMORY_TYPE) == RDMA_OUTPUT else MemoryType.HBM
     manager.memory(kind, node.name, where, do=f"remove the attribute {OUTPUT_MEMORY_TYPE}")
     desc = replace(node.output_descs[0], size_bytes=output_size(node, manager.padding_bytes))

@@ -9,6 +9,7 @@ from gecli.ir.attributes import VALUE
 from gecli.ir.dtype import DataType
 from gecli.ir.op_desc import OpDesc
 from gecli.records import dataclass
+from gecli.variables import var_faults
 
 if TYPE_CHECKING:
     from gecli.ir.weight import Weight
@@ -32,11 +33,30 @@ class _Held:
 class ConstantIndex:
     """`Constant` nodes by element width, byte count and, only where these meet, a digest of the bytes."""
 
-    __slots__ = ("_held", "_last")
+    __slots__ = ("_held", "_last", "_names")
 
     def __init__(self) -> None:
         self._held: dict[tuple[int, int], list[_Held]] = {}
         self._last: tuple[Weight, str] | None = None  # an add usually follows the search for the same weight
+        self._names: dict[str, Weight | str | None] = {}  # the data that a name means; None: those of a variable
+
+    def name_of(self, name: str, data: Weight | str | None) -> str:
+        """The session's name for a constant with these data (or the place of its file), or for a variable (None).
+
+        That is `name`, or `name_1`, `name_2`... when it means other data to the session. GE goes by the name alone:
+        what two graphs call the same shares memory, and one of them computes with wrong data. Raises CompileError
+        (VAR_KEY_CONFLICT) for a variable, which keeps its name, when that is a constant's.
+        """
+        if data is None:
+            if self._names.setdefault(name, None) is not None:
+                raise var_faults.key_conflict(name, "a constant of an earlier graph has this name")
+            return name
+        free, k = name, 0
+        while free in self._names and not _same_data(self._names[free], data):
+            k += 1
+            free = f"{name}_{k}"
+        self._names[free] = data
+        return free
 
     def find(self, node: OpDesc, need_bytes: int) -> int | None:
         """The lowest address with the bytes of `node` in a block of at least `need_bytes`; None when there is none."""
@@ -59,7 +79,14 @@ class ConstantIndex:
     def copy(self) -> ConstantIndex:
         other = ConstantIndex()
         other._held = {key: list(held) for key, held in self._held.items()}
+        other._names = dict(self._names)
         return other
+
+
+def _same_data(one: Weight | str | None, other: Weight | str) -> bool:
+    if one is None or isinstance(one, str) or isinstance(other, str):
+        return one == other
+    return one is other or (one.desc.same_storage(other.desc) and one.sha256() == other.sha256())
 
 
 def _content(node: OpDesc) -> tuple[tuple[int, int], Weight | None]:

@@ -6,13 +6,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from gecli.errors import InputError
-from gecli.ir.attributes import SHA256_ATTR
+from gecli.ir.attributes import SHA256_ATTR, VALUE
 from gecli.ir.op_desc import OpDesc
 from gecli.ir.tensor_desc import TensorDesc
 from gecli.records import dataclass
 from gecli.variables import var_faults
 from gecli.variables.broadcast import BroadcastInfo
-from gecli.variables.constant_index import ConstantIndex
+from gecli.variables.constant_index import CONSTANT, ConstantIndex
 from gecli.variables.interval_map import IntervalMap, OverlapError
 from gecli.variables.mem_resource import HbmResource, MemoryType, MemResource
 from gecli.variables.placeholder import CONST_PLACEHOLDER, placeholder_address
@@ -146,6 +146,13 @@ class VarResource:
     def share_batch_name(self, batch_name: str, name: str) -> None:
         """Let a multi-batch copy of a variable stand for the variable (GE: SetBatchVariablesKeyName)."""
         self.batch_names[batch_name] = name
+
+    def session_name(self, name: str, node: OpDesc) -> str:
+        """The name under which the session keeps a node. Raises as `ConstantIndex.name_of`."""
+        data = file_place(node) or (node.attrs.get(VALUE) if node.type == CONSTANT else None)
+        if data is None and node.type in (CONSTANT, FILE_CONSTANT, CONST_PLACEHOLDER):
+            return name
+        return self.constants.name_of(name, data)
 
     @property
     def shares_memory_between_batches(self) -> bool:

@@ -196,3 +196,52 @@ def test_file_constants_and_placeholders_have_addresses_in_the_om_and_in_the_ses
     assert {name: places[name] - base for name in "abcp"} == {"a": 0, "b": 0, "c": 1536, "p": 3072}
     assert session.manager.memory_bytes(MemoryType.HBM) == 2 * 1536, "the placeholder brings its own memory"
     assert next(block for block in session.manager.resource.blocks if block.name == "p").device_address == 4096
+
+
+class TestNamesOfConstants:
+    """Constants in variable memory: GE takes those that two graphs call the same for one."""
+
+    CONSTANT = """
+        graph {name}(%x : f32[2] ND) {{
+          %c = Const() {{value=[{values}]}} : f32[2] ND
+          %y = Add(%x, %c) : f32[2] ND
+          return %y
+        }}
+    """
+    VARIABLE = """
+        graph v(%x : f32[2] ND) {
+          %c = Variable() {_init_value={"fill": "00000000"}} : f32[2] ND
+          %y = Add(%x, %c) : f32[2] ND
+          return %y
+        }
+    """
+
+    def addresses(self, *sources: str) -> list[int]:
+        settings = CompileSettings(train=True, constants_in_session=True)
+        session = Session(platform_of("Ascend910B1"), settings)
+        for source in sources:
+            session.add(parse(source))
+        session.compile_all()
+        found = []
+        for member in session.members:
+            assert member.compiled is not None
+            node = member.compiled.graph.node("c")
+            found += member.compiled.plan.placements[node].output_offsets
+        return found
+
+    def test_constants_of_one_name_share_memory_when_their_bytes_agree_and_only_then(self) -> None:
+        a = self.CONSTANT.format(name="a", values="1.0, 2.0")
+        b = self.CONSTANT.format(name="b", values="3.0, 4.0")
+        c = self.CONSTANT.format(name="c", values="1.0, 2.0")
+        first, second, third, fourth = self.addresses(a, b, c, b.replace("graph b", "graph d"))
+        assert first == third != second == fourth
+
+    def test_a_constant_with_the_name_of_a_variable_has_its_own_memory(self) -> None:
+        first, second = self.addresses(self.VARIABLE, self.CONSTANT.format(name="a", values="1.0, 2.0"))
+        assert first != second
+
+    def test_a_variable_with_the_name_of_a_constant_is_refused(self) -> None:
+        with pytest.raises(CompileError, match="'c'") as refused:
+            self.addresses(self.CONSTANT.format(name="a", values="1.0, 2.0"), self.VARIABLE)
+        assert refused.value.first.kind == "VAR_KEY_CONFLICT"
+        assert "a constant of an earlier graph has this name" in refused.value.first.why
