@@ -188,6 +188,8 @@ def _session(options: Options) -> Session:
         poison=options.text("mem-fill") == "poison",
         max_loop=options.integer("max-loop") or 1,
         weights=_weights(options),
+        strict_order=options.flag("strict-order"),
+        strict_addresses=options.flag("strict-variable-addresses"),
     )
 
 

@@ -27,7 +27,7 @@ from gecli.compiler.result import CacheUse, CompileReport, ModelResult, OutputFi
 from gecli.compiler.session import Member, Session
 from gecli.compiler.settings import compile_settings, dump_setting, memory_limits, platform_setting, stop_stage
 from gecli.compiler.variable_report import variable_rows
-from gecli.errors import GecliError
+from gecli.errors import GecliError, InvalidOption
 from gecli.ir.op_desc import OpDesc
 from gecli.loading import LoadedModel
 from gecli.loading.shape_binding import InputRow
@@ -79,7 +79,7 @@ def compile_models(
     told when another process is waited for, `check_read` of each model and the files that it was loaded from; it may
     raise. Raises GecliError, and StoppedEarly.
     """
-    jobs = jobs_of(models, options.text("output"))
+    jobs = _jobs(models, options)
     check_paths(jobs, options)
     note = directory_note(models, options.text("output") or "")
     report = CompileReport([], platform_setting(options).soc)
@@ -108,6 +108,17 @@ def compile_models(
             raise combined(report.failures)
     report.models[0].notes += [note] if note else []
     return report
+
+
+def _jobs(models: Sequence[str], options: Options) -> list[Job]:
+    if options.text("singleop") is None:
+        return jobs_of(models, options.text("output"))
+    from gecli.compiler.single_op import single_op_jobs
+
+    if models:
+        why, do = f"{len(models)} models were given", "one command for each"
+        raise InvalidOption("E10001", "--singleop excludes MODEL", why=why, do=do, option="--singleop")
+    return single_op_jobs(options)
 
 
 def _outcomes(
@@ -219,12 +230,14 @@ def _compile_together(
     failed = session.compile_all(progress, keep_going=options.flag("keep-going"))
     if failed:
         raise combined(failed)
+    memory_notes = [_compacted(session)] if options.flag("compact-variables") else []
     results = []
     for job, each, member, digest in zip(jobs, loaded, members, fingerprints):
         pending = _external_of(member, job, options)
         image = image_of(member, session, each, job, options, digest)
         results.append(describe(job, each, member, session, image, options))
         results[-1].pending = pending
+    results[0].notes += memory_notes
     check_results(results, options)
     with published_together():
         for result, member, job in zip(results, members, jobs):
@@ -238,6 +251,15 @@ def _compile_together(
     for result, job in zip(results, jobs):
         remove_stale(job, result)
     return results
+
+
+def _compacted(session: Session) -> str:
+    """What --compact-variables saves."""
+    from gecli.compiler.compact_variables import compact_variables
+
+    before = session.manager.hbm.used_bytes
+    saved = compact_variables(session)
+    return f"--compact-variables saved {saved} of {before} bytes of variable memory"
 
 
 def _compile_cached(
@@ -277,7 +299,8 @@ def _compile_cached(
         result = describe(work.job, work.loaded, member, session, image, options)
         result.pending = pending
         check_results([result], options)
-        return Compiled(result, member.compiled.record)
+        lay_out = partial(image_of, member, session, work.loaded, work.job, options, work.digest)
+        return Compiled(result, member.compiled.record, lay_out)
 
     session = new_session(options)
     compiler = CachedCompiler(setup, options, stats, compile_one, lambda: new_session(options).manager, notify)

@@ -32,6 +32,7 @@ def compile_settings(options: Options) -> CompileSettings:
         variable_acc=options.flag("ge.exec.variable_acc") and not parallel,
         strict_variable_cast=options.flag("strict-variable-cast"),
         strict_var_init=options.flag("strict-var-init"),
+        strict_order=options.flag("strict-order"),
         enable_small_channel=options.text("ge.enableSmallChannel") == "1",
         constant_folding=options.flag("ge.oo.constantFolding"),
         dead_code_elimination=options.flag("ge.oo.deadCodeElimination"),

@@ -77,6 +77,7 @@ def _mode_and_framework(options: Options) -> list[Diagnostic]:
     if options.get("singleop"):
         excluded = [name for name in ("ge.frameworkType", "ge.insertOpFile") if options.is_set(name)]
         excluded += ["mode"] if mode else []
+        excluded += [name for name in ("check", "stop-after", "model") if options.get(name)]
         excluded += ["ge.display_model_info"] if options.get("ge.display_model_info") else []
         names = ", ".join(f"--{options.option(name).name}" for name in excluded)
         if names:
@@ -169,6 +170,10 @@ def _pairs(options: Options) -> list[Diagnostic]:
     if options.get("ge.enableCompressWeight") and options.get("compress_weight_conf"):
         message = "--enable-compress-weight and --compress-weight-conf exclude each other"
         found.append(_problem("E10047", message, "", "leave out --enable-compress-weight"))
+    if options.get("compact-variables") and options.get("session-in"):
+        message = "--compact-variables excludes --session-in"
+        why = "models of earlier commands have the addresses that the snapshot says"
+        found.append(_problem("E10047", message, why, "leave out --compact-variables"))
     if options.get("no-session") and (options.get("session-in") or options.get("session-out")):
         message = "--no-session excludes --session-in and --session-out"
         found.append(_problem("E10047", message, "", "leave out --no-session"))
@@ -184,7 +189,8 @@ def _pairs(options: Options) -> list[Diagnostic]:
 
 
 def _jit(options: Options) -> list[Diagnostic]:
-    given = [f"--{name}" for name in ("output", "emit", "depfile", "if-changed", "print-hash") if options.get(name)]
+    names = ("output", "emit", "depfile", "if-changed", "print-hash", "singleop")
+    given = [f"--{name}" for name in names if options.get(name)]
     if not given:
         return []
     why = "slices are kept in the cache only"

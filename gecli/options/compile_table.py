@@ -32,6 +32,8 @@ _rest = partial(Option, group="Other")
 COMPILE_OPTIONS: tuple[Option, ...] = (
     _input("model", "--model", "path", None, "Model file; the same as a positional MODEL.", "FILE",
            multiple=True, aliases=("graph",), fingerprint=False),
+    _input("singleop", "--singleop", "path", None, "JSON file of single operators, as for atc; an OM for each in -o.",
+           "FILE", fingerprint=False),
     _input("from", "--from", "str", "auto", "Front end; auto looks at the content of the file.", "KIND",
            choices=("auto", "onnx", "tf", "air", "geproto", "json")),
     _input("ge.frameworkType", "--framework", "int", None, "Front end as atc numbers it.", "N",
@@ -139,6 +141,10 @@ COMPILE_OPTIONS: tuple[Option, ...] = (
               "Refuse to store a variable with less precision."),
     _variable("strict-var-init", "--strict-var-init", "bool", False,
               "A variable is initialised when a graph gives it a value, not when one uses it."),
+    _variable("strict-order", "--strict-order", "bool", False,
+              "Refuse graphs that read and write a variable in no order."),
+    _variable("compact-variables", "--compact-variables", "bool", False,
+              "Place the variables of the session again, without blocks that are out of use."),
     _variable("ge.variableMemoryMaxSize", "--var-mem-max-size", "size", None, "Limit of variable memory.", "SIZE"),
     _variable("ge.graphMemoryMaxSize", "", "size", None, "Limit of feature-map memory."),
 

@@ -9,6 +9,7 @@ from typing import Any
 from gecli.errors import InputError
 from gecli.ir.tensor_desc import TensorDesc
 from gecli.runtime.record_checks import VARIABLE_BASE, VARIABLE_SIZE
+from gecli.variables import var_faults
 from gecli.variables.limits import MemoryLimits
 from gecli.variables.sizes import padded_bytes
 from gecli.variables.var_manager import VarManager
@@ -46,6 +47,18 @@ class AddressBook:
                 do="compile the models in one session, or run with --no-session",
             )
         self._session.configure_from_model(base, max(size, self._session.limits.var_max_bytes))
+        places = {(name, address) for name, _, address in rows}
+        for name, desc, address in rows:
+            found = self._session.resource.resolve(address)
+            # Variables of one model may share memory on purpose (fp16 twins).
+            if found is not None and found[0].name != name and (found[0].name, address) not in places:
+                raise var_faults.restore_fault(
+                    "RT_VAR_OVERLAP",
+                    name,
+                    f"variable {name!r} overlaps variable {found[0].name!r} of an earlier model",
+                    f"{desc.size_bytes} bytes at {address:#x} meet {found[0].address:#x}",
+                    var_faults.ONE_SESSION,
+                )
         _restore(self._session, rows, path, strict=True)
 
 

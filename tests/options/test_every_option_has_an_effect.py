@@ -97,6 +97,8 @@ COMPILE: dict[str, Effect] = {
     "no-rebuild": Effect(STALE, "--no-rebuild", "status"),
     "explain-variable": Effect(TRAIN, "--explain-variable w2", "stdout"),
     "strict-variable-cast": Effect("compile lossy.json -o l.om", "--strict-variable-cast", "models.0.variables"),
+    "strict-order": Effect("compile race.json -o r.om", "--strict-order", "status"),
+    "compact-variables": Effect(STALE, "--compact-variables", "models.0.variables"),
     "strict-var-init": Effect("compile bare.json asked.json -o s/", "--strict-var-init", "models.1.warnings"),
     "ge.variableMemoryMaxSize": Effect(TRAIN, "--var-mem-max-size 1K", "status"),
     "ge.graphMemoryMaxSize": Effect(TRAIN, "--ge-option ge.graphMemoryMaxSize=300G", "status"),
@@ -148,6 +150,8 @@ RUNS: dict[str, Effect] = {
     "raw-format": Effect(f"{STEP} --get-var w1", "--raw-format", "stdout"),
     "vars": Effect("run alone.om", "--vars train.rdcpkt", "stderr"),
     "init": Effect("run bare.om", "--init zero", "status"),
+    "strict-order": Effect("run race.om", "--strict-order", "status"),
+    "strict-variable-addresses": Effect("run race.om bare.om --init zero", "--strict-variable-addresses", "status"),
     "weights": Effect(RUN, "--weights lazy", "status"),
     "mem-limit": Effect(RUN, "--mem-limit 1K", "status"),
     "print-memory-map": Effect(RUN, "--print-memory-map", "stdout"),
@@ -311,6 +315,7 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "compile log.onnx -o log.om",
             "compile loop.json -o loop.om",
             "compile bare.json -o bare.om",
+            "compile race.json -o race.om",
         ):
             assert run([*shlex.split(line), "--quiet"]) == 0
     finally:

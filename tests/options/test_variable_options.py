@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -214,3 +215,17 @@ def test_a_later_command_knows_which_variables_got_a_value(gecli, tmp_path: Path
     done = gecli("compile", "asked.json", "-o", "a.om", "--session-in", "s", "--json")
     messages = [warning["message"] for warning in json.loads(done.stdout)["models"][0]["warnings"]]
     assert any("no graph of the session gives it a value" in message for message in messages) != written
+
+
+def test_variables_are_placed_again_and_the_models_agree(gecli, tmp_path: Path) -> None:
+    from tests.options.workshop import write_models
+
+    write_models(tmp_path)
+    words = ("compile", "plain.json", "conv.json", "-o", "s/", "--compact-variables")
+    done = gecli(*words, "-v", "--session-out", "s.bin")
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"--compact-variables saved [1-9]\d* of \d+ bytes of variable memory", done.stdout + done.stderr)
+    run = gecli("run", "s/plain.om", "s/conv.om", "--strict-variable-addresses")
+    assert run.returncode == 0, run.stderr
+    refused = gecli(*words, "--session-in", "s.bin")
+    assert refused.returncode == 2 and "--compact-variables excludes --session-in" in refused.stderr

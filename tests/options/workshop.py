@@ -14,7 +14,7 @@ FLOAT = TensorProto.FLOAT
 
 
 def write_models(place: Path) -> None:
-    """relu, log, odd (an unknown operator) and twins as ONNX; loop, plain, conv, lossy, bare and outside as JSON."""
+    """relu, log, odd (an unknown operator) and twins as ONNX; loop, plain, conv, lossy, race, bare... as JSON."""
     _save(place / "relu.onnx", [helper.make_node("Relu", ["x"], ["y"], name="relu")], [1, 3, 4, 4])
     _save(place / "log.onnx", [helper.make_node("Log", ["x"], ["y"], name="log")], [2, 3])
     _save(place / "odd.onnx", [helper.make_node("Oddity", ["x"], ["y"], name="odd")], [2, 3])
@@ -42,6 +42,10 @@ def write_models(place: Path) -> None:
     cast = _node("half", "Cast", {"dst_type": {"dtype": "DT_FLOAT16"}}, [2], dtype="DT_FLOAT16")
     _save_json(place / "lossy.json", [v, cast, _node("y", "Relu", {}, [2], dtype="DT_FLOAT16")], ["v>half", "half>y"])
     _save_json(place / "bare.json", [_node("v", "Variable", {}, [2]), _node("y", "Relu", {}, [2])], ["v>y"])
+    x = _node("x", "Data", {"index": 0}, [2])
+    u = {**v, "id": "u"}
+    race = [u, x, _node("r", "Relu", {}, [2]), _node("add", "AssignAdd", {}, [2]), _node("y", "Add", {}, [2])]
+    _save_json(place / "race.json", race, ["u>r", "u>add", "x>add:1", "r>y", "add>y:1"])
     asked = [
         _node("v", "Variable", {}, [2]),
         _node("q", "VarIsInitializedOp", {}, [], dtype="DT_BOOL"),

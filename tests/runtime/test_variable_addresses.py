@@ -55,12 +55,13 @@ def test_models_compiled_apart_share_a_session_unless_addresses_are_to_be_one(tm
     assert "one session" in found.do
 
 
-def test_two_variables_at_one_address_are_refused_where_addresses_are_to_be_one(tmp_path: Path) -> None:
+@pytest.mark.parametrize("size", [4, 500])
+def test_two_variables_at_one_address_are_refused_where_addresses_are_to_be_one(tmp_path: Path, size: int) -> None:
     first = compiled(tmp_path, "first", ("a", [4]), ("c", [4]))
-    second = compiled(tmp_path, "second", ("b", [500]))  # longer than a: it reaches into c
+    second = compiled(tmp_path, "second", ("b", [size]))
     strict = Session(strict_addresses=True)
     strict.load(first)
-    with pytest.raises(InputError, match="'b' overlaps variable 'c'") as refused:
+    with pytest.raises(InputError, match="'b' overlaps variable 'a'") as refused:
         strict.load(second)
     assert refused.value.first.kind == "RT_VAR_OVERLAP"
 
