@@ -27,7 +27,7 @@ from gecli.compiler.result import CacheUse, CompileReport, ModelResult, OutputFi
 from gecli.compiler.session import Member, Session
 from gecli.compiler.settings import compile_settings, dump_setting, memory_limits, platform_setting, stop_stage
 from gecli.compiler.variable_report import variable_rows
-from gecli.errors import GecliError, InvalidOption
+from gecli.errors import GecliError
 from gecli.ir.op_desc import OpDesc
 from gecli.loading import LoadedModel
 from gecli.loading.shape_binding import InputRow
@@ -79,7 +79,7 @@ def compile_models(
     told when another process is waited for, `check_read` of each model and the files that it was loaded from; it may
     raise. Raises GecliError, and StoppedEarly.
     """
-    jobs = _jobs(models, options)
+    jobs = jobs_of(models, options.text("output"))
     check_paths(jobs, options)
     note = directory_note(models, options.text("output") or "")
     report = CompileReport([], platform_setting(options).soc)
@@ -108,17 +108,6 @@ def compile_models(
             raise combined(report.failures)
     report.models[0].notes += [note] if note else []
     return report
-
-
-def _jobs(models: Sequence[str], options: Options) -> list[Job]:
-    if options.text("singleop") is None:
-        return jobs_of(models, options.text("output"))
-    from gecli.compiler.single_op import single_op_jobs
-
-    if models:
-        why, do = f"{len(models)} models were given", "one command for each"
-        raise InvalidOption("E10001", "--singleop excludes MODEL", why=why, do=do, option="--singleop")
-    return single_op_jobs(options)
 
 
 def _outcomes(
@@ -299,8 +288,7 @@ def _compile_cached(
         result = describe(work.job, work.loaded, member, session, image, options)
         result.pending = pending
         check_results([result], options)
-        lay_out = partial(image_of, member, session, work.loaded, work.job, options, work.digest)
-        return Compiled(result, member.compiled.record, lay_out)
+        return Compiled(result, member.compiled.record)
 
     session = new_session(options)
     compiler = CachedCompiler(setup, options, stats, compile_one, lambda: new_session(options).manager, notify)
