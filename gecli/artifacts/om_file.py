@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from gecli.wire.byte_source import FileSource
     from gecli.wire.model_record import ModelRecord
     from gecli.wire.task import Task, TaskList
+    from gecli.wire.task_audit import OpStreams, TaskAudit
 
 __all__ = ["OmFile", "OmModel", "read_om"]
 
@@ -44,6 +45,7 @@ class OmFile:
     models: tuple[OmModel, ...]
     warnings: list[Diagnostic] = field(default_factory=list)
     _root_names: list[AttrNames | None] = field(default_factory=list, repr=False, compare=False)
+    _op_streams: dict[int, OpStreams] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def root(self) -> OmModel:
@@ -96,6 +98,7 @@ class OmFile:
         from gecli.wire.attributes import WeightArea
         from gecli.wire.memory_budget import MemoryBudget
         from gecli.wire.model_decoder import decode_model
+        from gecli.wire.task_audit import OpStreams
 
         part = self._model_def(index)
         if index and root_names is None:
@@ -109,7 +112,7 @@ class OmFile:
         # Models of one file may all be in memory at once.
         size = sum(item.size_bytes for item in self.models[index].partitions)
         with self.source(part) as source:
-            return decode_model(
+            model = decode_model(
                 source,
                 path=self.path,
                 file_size=end,
@@ -117,6 +120,28 @@ class OmFile:
                 root_names=root_names,
                 budget=MemoryBudget(size, len(self.models)),
             )
+        if not self.is_mobile:
+            self._compare_sizes(model, 0 if weights is None else weights.size_bytes, part.offset_bytes)
+            self._op_streams[index] = OpStreams(model)
+        return model
+
+    def _compare_sizes(self, model: ModelRecord, held: int, offset: int) -> None:
+        """A size of the weights that is not that of the table is a warning: the table is used."""
+        told = model.attrs.get("weight_size")
+        if type(told) is int and told != held:
+            message = f"the model attribute weight_size is {told}, WEIGHTS_DATA has {held} bytes"
+            fields = {"expected": held, "actual": told, "severity": "warning", "where": "MODEL_DEF"}
+            model.problems.append(om_problem("bad-weights", self.path, message, offset, **fields))
+
+    def task_audit(self, index: int) -> TaskAudit | None:
+        """To hold the tasks of a model against the model; None while that was not read, and for mobile files."""
+        from gecli.wire.task_audit import TaskAudit
+
+        part = self.models[index].partition(PartitionType.TASK_INFO)
+        operators = self._op_streams.get(index)
+        if part is None or operators is None:
+            return None
+        return TaskAudit(operators, self.path, part.offset_bytes)
 
     def root_names(self) -> AttrNames | None:
         """The root model's dictionary of compressed attribute names; None when its names are plain."""
@@ -146,10 +171,10 @@ class OmFile:
         with self.source(part) as source:
             return decode_tasks(source, path=self.path)
 
-    def task_counts(self, index: int = 0) -> tuple[TaskList, Counter[str]] | None:
+    def task_counts(self, index: int = 0, audit: TaskAudit | None = None) -> tuple[TaskList, Counter[str]] | None:
         """TASK_INFO without its tasks, and how many there are of which type; None without one.
 
-        Raises InputError (bad-proto).
+        `audit` sees the tasks. Raises InputError (bad-proto).
         """
         from gecli.wire.task_decoder import count_tasks
 
@@ -157,7 +182,7 @@ class OmFile:
         if part is None:
             return None
         with self.source(part) as source:
-            return count_tasks(source, path=self.path)
+            return count_tasks(source, path=self.path, audit=audit)
 
     def each_task(self, index: int = 0) -> Iterator[Task]:
         """The tasks of one model, none of them kept. Raises InputError (bad-proto)."""

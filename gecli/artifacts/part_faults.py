@@ -15,7 +15,10 @@ Check = Callable[..., Any]
 
 
 def part_faults(om: OmFile) -> list[Diagnostic]:
-    """The faults of stores, MODEL_INOUT_INFO and TASK_INFO of every model; nothing of mobile files is known here."""
+    """The faults of stores, MODEL_INOUT_INFO and TASK_INFO of every model; nothing of mobile files is known here.
+
+    Tasks are held against the graphs of models that were read.
+    """
     found: list[Diagnostic] = []
     if om.is_mobile:
         return found
@@ -23,13 +26,18 @@ def part_faults(om: OmFile) -> list[Diagnostic]:
         inout = om.inout_partition(model.index)
         for part in model.partitions:
             check = _check_of(part, inout)
+            audit = om.task_audit(model.index) if part.type == PartitionType.TASK_INFO else None
             if check is None or part.size_bytes == 0:
                 continue
             try:
                 with om.source(part) as source:
-                    check(source, path=om.path, offset=part.offset_bytes)
+                    if audit is None:
+                        check(source, path=om.path, offset=part.offset_bytes)
+                    else:
+                        check(source, path=om.path, offset=part.offset_bytes, audit=audit)
             except InputError as error:
                 found += error.diagnostics
+            found += () if audit is None else audit.problems()
     return found
 
 

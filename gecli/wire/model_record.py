@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,7 @@ from gecli.ir.op_desc import OpDesc
 from gecli.ir.placement import Placement
 from gecli.records import dataclass
 from gecli.wire.om_faults import in_order
+from gecli.wire.packed_placements import PackedPlacements
 from gecli.wire.record_node import Readers
 
 if TYPE_CHECKING:
@@ -47,6 +48,12 @@ class GraphRecord:
             nodes.sort(key=lambda node: placements[node].id)
         inputs = tuple(f"{node.name}:0" for node in graph.inputs)
         return GraphRecord(name or graph.name, nodes, dict(graph.attrs), placements, inputs)
+
+    def ids_and_streams(self) -> Iterator[tuple[int, int]]:
+        """Id and stream of each placed node."""
+        if isinstance(self.placements, PackedPlacements):
+            return self.placements.ids_and_streams()
+        return ((place.id, place.stream_id) for place in self.placements.values())
 
     def node(self, name: str) -> OpDesc | None:
         return next((node for node in self.nodes if node.name == name), None)

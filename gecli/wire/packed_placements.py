@@ -30,6 +30,11 @@ class PackedPlacements(Mapping[OpDesc, Placement]):
             if offsets:
                 numbers.extend(offsets)
 
+    def ids_and_streams(self) -> Iterator[tuple[int, int]]:
+        """Id and stream of each node."""
+        numbers = self._numbers
+        return ((numbers[at], numbers[at + 1]) for at in self._begins)
+
     def __getitem__(self, node: OpDesc) -> Placement:
         seq = node.seq
         if not 0 <= seq < len(self._begins) or self._nodes[seq] is not node:

@@ -15,6 +15,7 @@ from gecli.wire.field_scan import FieldScanner
 from gecli.wire.memory_budget import MemoryBudget
 from gecli.wire.om_faults import om_error
 from gecli.wire.task import Task, TaskList, TaskType, enum_name
+from gecli.wire.task_audit import TaskAudit, owner_of
 from gecli.wire.walker import LENGTH_DELIMITED, WireError
 
 TASKS = 10  # of ModelTaskDef
@@ -40,11 +41,13 @@ def each_task(source: ByteSource, *, path: str | None = None) -> Iterator[Task]:
         yield from _tasks(source, [])
 
 
-def count_tasks(source: ByteSource, *, path: str | None = None) -> tuple[TaskList, Counter[str]]:
+def count_tasks(
+    source: ByteSource, *, path: str | None = None, audit: TaskAudit | None = None
+) -> tuple[TaskList, Counter[str]]:
     """The task list without its tasks, and how many there are of which type. Raises InputError (bad-proto)."""
     plain: list[bytes] = []
     with _reported(source, path):
-        counts = Counter(task.type for task in _tasks(source, plain))
+        counts = Counter(task.type for task in _tasks(source, plain, audit=audit))
         named = Counter[str]()
         for kind, count in counts.items():
             named[enum_name(TaskType, kind)] += count
@@ -61,7 +64,9 @@ def _reported(source: ByteSource, path: str | None) -> Iterator[None]:
         raise om_error("bad-proto", path, message, source.base + error.offset, where="TASK_INFO") from error
 
 
-def check_tasks(source: ByteSource, *, path: str | None = None, offset: int = 0) -> None:
+def check_tasks(
+    source: ByteSource, *, path: str | None = None, offset: int = 0, audit: TaskAudit | None = None
+) -> None:
     """Raises InputError (bad-proto) when the bytes are no task list, without making one."""
     scanner = FieldScanner(source)
     position = 0
@@ -69,14 +74,18 @@ def check_tasks(source: ByteSource, *, path: str | None = None, offset: int = 0)
         for span in scanner.spans(0, source.size):
             position = span.begin
             if span.number == TASKS and span.kind == LENGTH_DELIMITED and span.end - span.body <= MAX_FIELD_BYTES:
-                task_pb2.TaskDef.FromString(scanner.take(span.body, span.end))
+                message = task_pb2.TaskDef.FromString(scanner.take(span.body, span.end))
+                if audit is not None:
+                    audit.see(message)
     except (*DECODE_ERRORS, WireError) as error:
         at = error.offset if isinstance(error, WireError) else position
         message = f"TASK_INFO of {source.size} bytes: {reason(error)}"
         raise om_error("bad-proto", path, message, offset + at, where="TASK_INFO") from error
 
 
-def _tasks(source: ByteSource, plain: list[bytes], kept: MemoryBudget | None = None) -> Iterator[Task]:
+def _tasks(
+    source: ByteSource, plain: list[bytes], kept: MemoryBudget | None = None, audit: TaskAudit | None = None
+) -> Iterator[Task]:
     """The tasks; the fields of the list itself are added to `plain`. `kept` bounds what keeping the tasks takes.
 
     Raises WireError.
@@ -93,7 +102,10 @@ def _tasks(source: ByteSource, plain: list[bytes], kept: MemoryBudget | None = N
             raise WireError(f"field {span.number} has {size} bytes, at most {MAX_FIELD_BYTES} are read", span.begin)
         try:
             if is_task:
-                task = _task(task_pb2.TaskDef.FromString(scanner.take(span.body, span.end)))
+                message = task_pb2.TaskDef.FromString(scanner.take(span.body, span.end))
+                task = _task(message)
+                if audit is not None:
+                    audit.see(message)
                 if kept is not None:
                     kept.spend(_TASK_COST + _ARGUMENT_COST * len(task.args))
                 yield task
@@ -163,15 +175,7 @@ def _task(message: Message) -> Task:
         return Task(
             kind, stream, kernel.op_index, args=_addresses(kernel.args), args_size=kernel.args_size, event_id=event
         )
-    return Task(kind, stream, _owner(message), event_id=event)
-
-
-def _owner(message: Message) -> int | None:
-    for name in ("event_ex", "memcpy_async", "stream_active"):
-        if message.HasField(name):
-            index: int = getattr(message, name).op_index
-            return index
-    return None
+    return Task(kind, stream, owner_of(message), event_id=event)
 
 
 def _addresses(data: bytes) -> tuple[int, ...]:

@@ -284,6 +284,9 @@ def _check_all(subject: Subject) -> None:
         stored_code(subject)
     if subject.kind in WITHOUT_GRAPH or subject.kind in ("bundle", "preload"):
         return
+    from gecli.report.inspect.model_info import compare_info_list
+
+    compare_info_list(subject)
     for index in range(subject.model_count):
         subject.model_or_none(index)
         subject.task_counts(index)

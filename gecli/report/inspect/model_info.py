@@ -34,7 +34,7 @@ def info_view(subject: Subject) -> View:
     else:
         sizes = {"modeldef_size": _size(om, PartitionType.MODEL_DEF)}
         sizes |= {name: _size(om, number) for name, number in LISTED}
-        note = _compare(subject, attrs.get("om_info_list"), sizes)
+        note = compare_info_list(subject, sizes)
     document = {
         "original_atc_cmdline": _text(attrs, "atc_cmdline"),
         "system": {name: _text(attrs, name) for name in ("atc_version", "soc_version", "framework_type")},
@@ -62,8 +62,17 @@ def _lines(document: dict[str, Any]) -> list[str]:
     ]
 
 
-def _compare(subject: Subject, stated: Any, sizes: dict[str, int | None]) -> str:
-    """Warn of every stated size that is not the table's; returns a note when there is nothing to compare."""
+def compare_info_list(subject: Subject, sizes: dict[str, int | None] | None = None) -> str:
+    """Warn of every size in om_info_list that is not the table's; returns a note when there is nothing to compare.
+
+    A list of four leaves out the last of `sizes`.
+    """
+    om, model = subject.om, subject.model_or_none()
+    if om is None or om.kind != "om" or model is None or subject.cut_parts:
+        return ""
+    stated = model.attrs.get("om_info_list")
+    if sizes is None:
+        sizes = {name: _size(om, number) for name, number in LISTED}
     if not isinstance(stated, tuple) or len(stated) not in (4, 5):
         return "om_info_list missing, sizes from the partition table"
     if len(stated) == 4:

@@ -125,12 +125,22 @@ class Subject:
     def task_counts(self, index: int = 0) -> tuple[TaskList, Counter[str]] | None:
         """TASK_INFO without its tasks, and how many there are of which type; None without one.
 
-        What cannot be decoded is a warning.
+        What cannot be decoded, and what does not agree with the model, is a warning.
         """
         if self.om is None or self.om.is_mobile:
             return None
         om = self.om
-        return self._part(f"tasks {index}", lambda: om.task_counts(index))
+
+        def read() -> tuple[TaskList, Counter[str]] | None:
+            if self.kind == "om":
+                self.model_or_none(index)
+            audit = om.task_audit(index)
+            found = om.task_counts(index, audit)
+            if audit is not None and found is not None:
+                self.warn(*audit.problems(), *audit.size_problems(found[0]))
+            return found
+
+        return self._part(f"tasks {index}", read)
 
     def inout(self) -> InOutInfo | None:
         """MODEL_INOUT_INFO; None without one. A damaged one is a warning."""

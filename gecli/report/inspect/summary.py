@@ -12,6 +12,7 @@ from gecli.errors import InputError
 from gecli.ir.weight import FileSlice
 from gecli.report.inspect.interface import interface_facts
 from gecli.report.inspect.load_needs import ANYWHERE, LoadTarget, check_target, load_needs, loads
+from gecli.report.inspect.model_info import compare_info_list
 from gecli.report.inspect.nodes import nested_graphs
 from gecli.report.inspect.partitions import partition_rows
 from gecli.report.inspect.subject import Subject
@@ -108,6 +109,7 @@ def _model_facts(subject: Subject) -> dict[str, Any]:
     if model is None:
         return {"model": None}
     attrs = model.attrs
+    compare_info_list(subject)
     types = Counter(node.type for graph in model.graphs for node in graph.nodes)
     ranked = sorted(types.items(), key=lambda item: (-item[1], item[0]))
     interface = interface_facts(subject) if model.graphs else None
