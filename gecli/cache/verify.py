@@ -64,6 +64,7 @@ class Verification:
     garbage: list[str] = field(default_factory=list)
     busy: list[str] = field(default_factory=list)
     weights: list[WeightRange] = field(default_factory=list)  # of all entries
+    notes: list[str] = field(default_factory=list)  # what could not be checked, in sentences
 
 
 def verify(directory: str, key_glob: str | None = None, *, fast: bool = False) -> Verification:

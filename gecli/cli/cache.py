@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from gecli.cli.cache_directory import is_shared, operands_of, require_cache, surveyed, writable
+from gecli.cli.cache_schema import print_schema
 from gecli.cli.invocation import Invocation
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ BUSY = 7
 def cache_ls(invocation: Invocation) -> int:
     """List the entries of a cache directory."""
     options, console = invocation.resolve(), invocation.console
+    if options.flag("print-schema"):
+        return print_schema(invocation.subcommand, console)
     from gecli.report.cache_report import files_lines, ls_document, ls_lines, ls_table
 
     operands_of(invocation)
@@ -67,6 +70,8 @@ def _tell_broken_indexes(found: Survey, console: Console) -> None:
 def cache_gc(invocation: Invocation) -> int:
     """Remove garbage, and what the policy flags name, from a cache directory."""
     options, console = invocation.resolve(), invocation.console
+    if options.flag("print-schema"):
+        return print_schema(invocation.subcommand, console)
     from gecli.cache.gc import Outcome, select
     from gecli.report.cache_report import action_line, gc_document, gc_summary
 

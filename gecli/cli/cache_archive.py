@@ -15,6 +15,7 @@ from gecli.cli.cache_directory import (
     writable,
 )
 from gecli.cli.cache_entry import require_key
+from gecli.cli.cache_schema import print_schema
 from gecli.cli.invocation import Invocation
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ STDOUT = "/dev/stdout"
 def cache_export(invocation: Invocation) -> int:
     """Write entries with their weights into an archive; 1 when damaged ones had to be left out."""
     options, console = invocation.resolve(), invocation.console
+    if options.flag("print-schema"):
+        return print_schema(invocation.subcommand, console)
     key, stem = operands_of(invocation, "KEY", "ENTRY", optional=1 if not options.text("key") else 2)
     directory = directory_of(options)
     from gecli.cache.export_archive import plan_export
@@ -54,6 +57,8 @@ def cache_export(invocation: Invocation) -> int:
 def cache_import(invocation: Invocation) -> int:
     """Take the entries of an archive into the cache; 1 when one could not be taken."""
     options, console = invocation.resolve(), invocation.console
+    if options.flag("print-schema"):
+        return print_schema(invocation.subcommand, console)
     (path,) = operands_of(invocation, "ARCHIVE")
     directory = directory_of(options)
     require_cache(directory)

@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 
 from gecli.cli.cache_directory import directory_of, is_shared, operands_of, require_cache, writable
+from gecli.cli.cache_schema import print_schema
 from gecli.cli.invocation import Invocation
 
 
 def cache_confirm(invocation: Invocation) -> int:
     """Let an entry with user functions be used though cache.conf asks for a manual check."""
     options, console = invocation.resolve(), invocation.console
+    if options.flag("print-schema"):
+        return print_schema(invocation.subcommand, console)
     key, stem = operands_of(invocation, "KEY", "ENTRY")
     directory = directory_of(options)
     require_key(key)
@@ -45,6 +48,8 @@ def cache_confirm(invocation: Invocation) -> int:
 def cache_path(invocation: Invocation) -> int:
     """Print the .om of the first whole entry of a key, in the order in which a look-up tries them."""
     options, console = invocation.resolve(), invocation.console
+    if options.flag("print-schema"):
+        return print_schema(invocation.subcommand, console)
     (key,) = operands_of(invocation, "KEY")
     directory = directory_of(options)
     require_key(key)

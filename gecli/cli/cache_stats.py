@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 from gecli.cli.cache_directory import operands_of, surveyed, writable
+from gecli.cli.cache_schema import print_schema
 from gecli.cli.invocation import Invocation
 
 if TYPE_CHECKING:
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 def cache_stats(invocation: Invocation) -> int:
     """Print what is in the cache and what happened there; with --zero forget the latter."""
     options, console = invocation.resolve(), invocation.console
+    if options.flag("print-schema"):
+        return print_schema(invocation.subcommand, console)
     operands_of(invocation)
     from gecli.cache.statistics import counts_by_key, zero
     from gecli.report.cache_stats_report import stats_document, stats_lines

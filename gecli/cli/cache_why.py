@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from gecli.cli.cache_directory import directory_of
+from gecli.cli.cache_schema import print_schema
 from gecli.cli.invocation import Invocation
 
 MISS = 1
@@ -23,6 +24,8 @@ def cache_why(invocation: Invocation) -> int:
         typed["output"] = [first or "model"] if len(models) < 2 else ["./"]
     invocation.typed = typed
     options = invocation.resolve(operand="MODEL", as_command="compile")
+    if options.flag("print-schema"):
+        return print_schema(invocation.subcommand, console)
     directory_of(options)
     from gecli.compiler.cache_inquiry import inquire
     from gecli.report.cache_why_report import why_document, why_lines

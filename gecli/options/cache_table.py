@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from functools import partial
 
-from gecli.options.option import INT64_MAX, Option
+from gecli.options.option import CACHE_COMMANDS, INT64_MAX, Option
 
+_every = partial(Option, subcommands=tuple(name for name in CACHE_COMMANDS if name != "cache why"), group="Documents")
 _WITH_KEYS = ("cache ls", "cache gc", "cache verify", "cache stats", "cache export", "cache import")
 _keys = partial(Option, subcommands=_WITH_KEYS, group="Selection")
 _ls = partial(Option, subcommands=("cache ls",), group="Listing")
@@ -54,11 +55,15 @@ CACHE_OPTIONS: tuple[Option, ...] = (
     _verify("fast", "--fast", "bool", False, "Compare sizes and headers; read no file in full."),
     _verify("repair", "--repair", "bool", False,
             "Set damaged entries aside in .gecli/quarantine, rebuild indexes, adopt complete entries."),
+    _verify("recompile", "--recompile", "path", None,
+            "Compile this model again with the options of each entry made from it; compare the files.", "MODEL"),
     _verify("wait", "--wait", "seconds", 60.0, "Wait so long for a busy key that needs repair; inf for ever.", "SEC"),
 
     _export("output", "-o, --output", "path", None, "The archive to write; - is standard output.", "FILE"),
 
     _wait("wait", "--wait", "seconds", 60.0, "Wait so long for a busy key; inf for ever.", "SEC"),
+
+    _every("print-schema", "--print-schema", "bool", False, "Print the JSON Schema of what --json prints."),
 
     _stats("since", "--since", "duration", None, "Only what happened in so long a time (7d).", "AGE"),
     _stats("by-key", "--by-key", "bool", False, "A row for each key."),

@@ -13,6 +13,7 @@ def problem_lines(found: Verification, repairs: Repairs | None) -> list[str]:
     """What was repaired, then what is wrong: kind, what, and why."""
     lines = [f"repaired  {sentence}" for sentence in repairs.done] if repairs is not None else []
     lines += [f"{each.kind}  {each.what}  {each.message}" for each in found.problems]
+    lines += found.notes
     return [*lines, *(f"in use  {key}  what its compile has not finished was not checked" for key in found.busy)]
 
 
@@ -38,6 +39,7 @@ def verify_document(found: Verification, repairs: Repairs | None) -> dict[str, A
         "repaired": repairs.done if repairs is not None else [],
         "busy": sorted({*found.busy, *(repairs.busy if repairs is not None else ())}),
         "garbage": found.garbage,
+        "notes": found.notes,
         "well": not found.problems,
     }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import subprocess
 from collections.abc import Callable
@@ -92,3 +93,39 @@ def test_a_directory_that_cannot_be_written_is_exit_5(om: Path, tmp_path: Path) 
     finally:
         om.parent.chmod(0o755)
     assert om.exists()
+
+
+def test_a_recompile_gives_the_bytes_of_the_entry(gecli: Run, om: Path) -> None:
+    shape = ("--input-shape", "image:2,1,8,8", "--precision", "fp16")
+    digits = str(REPOSITORY / "samples/digits/digits.onnx")
+    gecli("compile", digits, "-o", "out/d", *shape, "--cache-dir", "cache", "--graph-key", "d")
+    for model in (TRAIN, digits):
+        result = gecli(*VERIFY, "--recompile", model)
+        assert (result.returncode, result.stderr) == (0, "")
+        assert "not compared" not in result.stdout
+    result = gecli(*VERIFY, "--recompile", "other.onnx")
+    assert result.returncode == 2
+    assert "no whole entry was compiled from a file of the name other.onnx" in result.stderr
+
+
+def test_an_entry_that_is_not_reproduced_is_a_problem(gecli: Run, om: Path) -> None:
+    data = bytearray(om.read_bytes())
+    data[1000] ^= 1
+    om.write_bytes(data)
+    side = om.with_suffix(".gecli.json")
+    content = json.loads(side.read_text())
+    content["files"]["om"]["sha256"] = hashlib.sha256(data).hexdigest()  # as another machine might have made it
+    side.write_text(json.dumps(content))
+    assert gecli(*VERIFY).returncode == 0
+    result = gecli(*VERIFY, "--recompile", TRAIN, "--json")
+    assert (result.returncode, [each["kind"] for each in json.loads(result.stdout)["problems"]]) == (
+        1, ["not-reproduced"],
+    )  # fmt: skip
+
+
+def test_another_model_of_the_same_name_is_not_compared(gecli: Run, om: Path, tmp_path: Path) -> None:
+    document = json.loads(Path(TRAIN).read_text())
+    (tmp_path / "conv_train.json").write_text(json.dumps({**document, "nodes": document["nodes"][:-1]}))
+    result = gecli(*VERIFY, "--recompile", "conv_train.json")
+    assert result.returncode == 0
+    assert f"entry {om.stem} was not compared: " in result.stdout
