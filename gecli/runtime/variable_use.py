@@ -13,7 +13,6 @@ from gecli.ir.calls import CONTROL_TYPES, LOOP_TYPES, argument_slot
 from gecli.ir.op_desc import OpDesc, Port
 from gecli.layout.transforms import convert
 from gecli.ops.registry import operator_of
-from gecli.passes.written_inputs import writes_of
 from gecli.runtime.operands import is_blocked
 from gecli.runtime.variable_store import VariableStore
 from gecli.variables.trans_road import ROAD_TYPES
@@ -86,6 +85,8 @@ def _runs(node: OpDesc) -> bool:
 
 
 def _written_by(node: OpDesc, variable_of: VariableOf) -> set[str]:
+    from gecli.passes.written_inputs import writes_of  # a run without written variables needs nothing of the passes
+
     ports = [Port(node, index) for index in range(len(node.output_descs))]
     ports += [port for write in writes_of(node) if (port := node.inputs[write.slot]) is not None]
     return {name for port in ports if (name := variable_of(port))}
