@@ -122,7 +122,7 @@ def test_a_weight_file_is_looked_for_beside_the_model_and_measured(tmp_path: Pat
     assert "weight file w.bin is missing" in shown.out.splitlines()[-1]
     (tmp_path / "weight").mkdir()
     (tmp_path / "weight" / "w.bin").write_bytes(bytes(611))
-    assert "weight file: w.bin (missing, it has 611 bytes)" in inspect("m.om").out
+    assert "weight file: w.bin (it has 611 of the 612 bytes that are read)" in inspect("m.om").out
     (tmp_path / "weight" / "w.bin").write_bytes(bytes(612))
     row = need(summary(inspect, "m.om"), "weight file")
     assert (row["name"], row["found"], row["bytes"]) == ("w.bin", True, 612)

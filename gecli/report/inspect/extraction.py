@@ -20,7 +20,7 @@ from gecli.ir.tensor_desc import TensorDesc
 from gecli.ir.weight import Absent
 from gecli.report.inspect.attribute_values import desc_json
 from gecli.report.inspect.subject import Subject
-from gecli.report.inspect.tensors import HeldTensor, held_tensors
+from gecli.report.inspect.tensors import HeldTensor, external_weights, held_tensors
 from gecli.report.inspect.view import View, cell
 from gecli.report.sizes import counted
 
@@ -35,7 +35,7 @@ def extract(subject: Subject, names: Sequence[str], directory: str, *, origin_fo
     Raises InvalidOption for a name that is not there, OutputError.
     """
     held = {each.name: each for each in held_tensors(subject)}
-    wanted = list(held.values()) if ALL in names else [_named(held, name) for name in dict.fromkeys(names)]
+    wanted = list(held.values()) if ALL in names else [_named(subject, held, name) for name in dict.fromkeys(names)]
     rows: list[dict[str, Any]] = []
     taken: set[str] = set()
     missing = [each for each in wanted if isinstance(each.weight.source, Absent)]
@@ -56,6 +56,9 @@ def extract(subject: Subject, names: Sequence[str], directory: str, *, origin_fo
         f"{counted(len(rows), 'tensor')} written{beside}"
         + (", all of them in manifest.json" if ALL in names and rows else "")
     )
+    outside = sum(1 for _ in external_weights(subject)) if ALL in names else 0
+    if outside:
+        lines.append(f"not written: {counted(outside, 'tensor')} in weight files, which are not opened")
     if missing:
         subject.warnings.append(_not_there(subject, missing))
     lacking = [{"name": each.name, **_held(each)} for each in missing]
@@ -98,9 +101,16 @@ def unique_name(name: str, taken: set[str]) -> str:
     return found
 
 
-def _named(held: dict[str, HeldTensor], name: str) -> HeldTensor:
+def _named(subject: Subject, held: dict[str, HeldTensor], name: str) -> HeldTensor:
     if name in held:
         return held[name]
+    outside = next((row for row in external_weights(subject) if row["node"] == name), None)
+    if outside is not None:
+        raise InvalidOption(
+            "E10001", f"tensor {name!r} is not in the OM", option="--extract",
+            why=f"its bytes are in the weight file {outside['file'] or '(which has no name)'}, which is not opened",
+            do="gecli inspect-om FILE --tensors",
+        )  # fmt: skip
     from gecli.options.spelling import closest
 
     near = closest(name, list(held))

@@ -218,7 +218,7 @@ def _file_needs(subject: Subject, facts: dict[str, Any]) -> list[dict[str, Any]]
         there = subject.variable_record() is not None
         needs.append(_need("variable record", os.path.basename(subject.record_path), found=there))
     directory = os.path.dirname(subject.path)
-    ends: dict[str, int] = {}
+    ends: dict[tuple[str, str], int] = {}
     nameless: list[str] = []
     for row in facts.get("external_weights", ()):
         name = os.path.basename(row["file"] or "")
@@ -226,19 +226,22 @@ def _file_needs(subject: Subject, facts: dict[str, Any]) -> list[dict[str, Any]]
             nameless.append(row["node"])
             continue
         numbers = [row[key] for key in ("offset", "bytes") if isinstance(row[key], int)]
-        ends[name] = max(ends.get(name, 0), sum(numbers))
-    for name, end in ends.items():
-        needs.append(_weight_file(directory, name, end))
+        key = (name, row["file"] if os.path.isabs(row["file"]) else "")
+        ends[key] = max(ends.get(key, 0), sum(numbers))
+    for (name, stored), end in ends.items():
+        needs.append(_weight_file(directory, name, stored, end))
     needs += [_need("weight file", f"of node {node}", found=False, why="the file names none") for node in nameless]
     return needs
 
 
-def _weight_file(directory: str, name: str, end: int) -> dict[str, Any]:
-    """Where the loader looks: `weight/` beside the OM, then beside it."""
-    for place in (os.path.join(directory, "weight", name), os.path.join(directory, name)):
-        if os.path.isfile(place):
+def _weight_file(directory: str, name: str, stored: str, end: int) -> dict[str, Any]:
+    """Where the loader looks: `weight/` beside the OM, beside it, then the absolute path in the OM (cli.md 3.7)."""
+    for place in (os.path.join(directory, "weight", name), os.path.join(directory, name), stored):
+        if place and os.path.isfile(place):
             size = os.path.getsize(place)
-            why = None if size >= end else f"it has {size} bytes"
+            why = f"it has {size} of the {end} bytes that are read" if size < end else None
+            if why is None and place == stored:
+                why = "only at the absolute path that the OM names"
             return _need("weight file", name, found=size >= end, why=why, size=end)
     return _need("weight file", name, found=False, size=end)
 

@@ -56,17 +56,20 @@ def _need_texts(needs: list[dict[str, Any]]) -> Iterator[str]:
 
 def _need_text(need: dict[str, Any]) -> str:
     is_file = need["what"] in ("weight file", "variable record")
-    state = {True: "found" if is_file else "", False: "missing" if is_file else "", None: ""}[need["found"]]
+    lost = "missing" if is_file and not need["why"] else ""
+    state = {True: "found" if is_file else "", False: lost, None: ""}[need["found"]]
     told = ", ".join(part for part in (state, cell(need["why"] or "")) if part)
     return f"{need['what']}: {cell(need['name'])}" + (f" ({told})" if told else "")
 
 
 def _answer(needs: list[dict[str, Any]], verdict: dict[str, Any]) -> str:
-    """Whether the model loads where --target and --for-version say."""
+    """Whether the model loads where --target and --for-version say; without them, what is missing here."""
     places = [verdict["target"]] * (verdict["target"] is not None)
     places += [f"version {verdict['for_version']}"] * (verdict["for_version"] is not None)
     if not places:
-        return ""
+        files = [_lack(need) for need in needs if need["what"] == "weight file" and need["found"] is False]
+        more = f" and {len(files) - SHOWN_WEIGHT_FILES} more" if len(files) > SHOWN_WEIGHT_FILES else ""
+        return f"does not load here: {'; '.join(map(cell, files[:SHOWN_WEIGHT_FILES]))}{more}" if files else ""
     place = " with ".join(places)
     on = "on" if verdict["target"] else "with"
     if verdict["loads"]:
@@ -82,6 +85,8 @@ def _answer(needs: list[dict[str, Any]], verdict: dict[str, Any]) -> str:
 
 def _lack(need: dict[str, Any]) -> str:
     why: str | None = need["why"]
+    if why and need["what"] == "weight file":
+        return f"weight file {need['name']}: {why}"
     return why or (need["name"] if need["what"] == "loader" else f"{need['what']} {need['name']} is missing")
 
 

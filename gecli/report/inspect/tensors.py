@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from itertools import chain
 from typing import Any
 
 from gecli.errors import Diagnostic
-from gecli.ir.attributes import CONST_TYPES
+from gecli.ir.attributes import CONST_TYPES, SHA256_ATTR
 from gecli.ir.weight import Absent, FileSlice, Weight
 from gecli.records import dataclass
 from gecli.report.inspect.attribute_values import desc_json
@@ -62,6 +63,7 @@ class _Remarks:
     def __init__(self) -> None:
         self.total = 0
         self.lacking = 0
+        self.outside = 0
         self.unused: list[str] = []
         self.unused_count = self.unused_bytes = 0
         self.twice: list[tuple[str, str]] = []
@@ -73,6 +75,7 @@ class _Remarks:
         self.total += row["available"] or 0
         name = row["name"]
         if row["stored"] == "external":
+            self.outside += 1
             return row
         self.lacking += row["available"] < row["bytes"]
         if row["users"] == 0 and row["type"] in CONST_TYPES:
@@ -93,7 +96,8 @@ class _Remarks:
     def lines(self, count: int) -> Iterator[str]:
         """The total, and the bytes that nobody needs."""
         text = f"{counted(count, 'tensor')}, {size_text(self.total)} in the file"
-        yield f"{text}; {self.lacking} not there or only in part" if self.lacking else text
+        text += f"; {self.lacking} not there or only in part" if self.lacking else ""
+        yield f"{text}; {self.outside} in weight files, sha256 as recorded" if self.outside else text
         if self.unused:
             names = ", ".join(cell(name, 60) for name in self.unused)
             more = f" and {self.unused_count - SHOWN_REMARKS} more" if self.unused_count > SHOWN_REMARKS else ""
@@ -181,8 +185,14 @@ def external_weights(subject: Subject) -> Iterator[dict[str, Any]]:
             "offset": _integer(attrs.get("offset", 0)),
             "bytes": _integer(attrs.get("length")),
             "desc": desc_json(desc),
+            "sha256": _digest(attrs.get(SHA256_ATTR)),
             "users": sum(map(len, node.users)),
         }
+
+
+def _digest(value: Any) -> str | None:
+    """What the compiler recorded; the file is not opened."""
+    return value if isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value) else None
 
 
 def _integer(value: Any) -> int | None:
@@ -195,13 +205,13 @@ def _external(subject: Subject) -> Iterator[dict[str, Any]]:
             "name": row["node"], "node": row["node"], "type": FILE_CONSTANT, **(row["desc"] or {}),
             "bytes": row["bytes"], "available": None, "stored": "external",
             "file_offset": row["offset"], "partition_offset": None,
-            "file": row["file"], "sha256": None, "users": row["users"], "same_as": None,
+            "file": row["file"], "sha256": row["sha256"], "users": row["users"], "same_as": None,
         }  # fmt: skip
 
 
 def _cells(row: dict[str, Any], statistics: bool) -> tuple[str, ...]:
     offset = row["file_offset"] if row["stored"] == "external" else row["partition_offset"]
-    where = cell(row["file"] or "?", 60) if row["stored"] == "external" else row["stored"]
+    where = cell(row["file"] or "?", WHOLE_NAME) if row["stored"] == "external" else row["stored"]
     if row["available"] is not None and row["available"] < row["bytes"]:
         where += f", cut after {row['available']} bytes" if row["available"] else ", absent"
     cells = (
