@@ -49,7 +49,7 @@ class AddressBook:
         self._session.configure_from_model(base, max(size, self._session.limits.var_max_bytes))
         places = {(name, address) for name, _, address in rows}
         for name, desc, address in rows:
-            found = self._session.resource.resolve(address)
+            found = None if self._session.resource.exists(name) else self._session.resource.resolve(address)
             # Variables of one model may share memory on purpose (fp16 twins).
             if found is not None and found[0].name != name and (found[0].name, address) not in places:
                 raise var_faults.restore_fault(

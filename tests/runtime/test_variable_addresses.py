@@ -42,8 +42,8 @@ def compiled(place: Path, name: str, *variables: tuple[str, list[int]], writer: 
 
 
 def test_models_compiled_apart_share_a_session_unless_addresses_are_to_be_one(tmp_path: Path) -> None:
-    first = compiled(tmp_path, "first", ("a", [4]))
-    second = compiled(tmp_path, "second", ("b", [4]), ("a", [4]))
+    first = compiled(tmp_path, "first", ("b", [4]), ("a", [4]))
+    second = compiled(tmp_path, "second", ("a", [4]))
     free = Session()
     assert [free.load(om).name for om in (first, second)] == ["first", "second"]
     strict = Session(strict_addresses=True)
