@@ -76,6 +76,8 @@ def insert_trans_nodes(graph: Graph, platform: Platform) -> Counter[str]:
             steps = conversion_steps(port.desc, wanted, platform)
             if steps:
                 _insert(graph, Use(node, slot), steps, names)
+                if node.is_variable:
+                    node.input_descs[slot] = wanted
                 counts.update(step.type for step in steps)
             elif wanted.shape == port.desc.shape:
                 node.input_descs[slot] = bare(port.desc)
