@@ -25,8 +25,9 @@ from gecli.runtime.operands import Operand, to_logical
 
 Array = NDArray[Any]
 BORDERS = frozenset(("TransData", "TransDataD", "ReFormat"))
+CONSTANT_TYPES = CONST_TYPES | {"FileConstant"}
 # Types that need no step: their outputs are inputs, constants or variables.
-SILENT_TYPES = CONST_TYPES | DATA_TYPES | {"Variable", "VariableV2", "FileConstant", "NetOutput", "NoOp"}
+SILENT_TYPES = CONSTANT_TYPES | DATA_TYPES | {"Variable", "VariableV2", "NetOutput", "NoOp"}
 # All results that are needed at one time may be so many times as large as the constants of the model: int8 becomes
 # float32 and is then scaled.
 GROWTH = 8
@@ -61,45 +62,70 @@ def hold_known_values(nodes: Sequence[OpDesc], operands: dict[Port, Operand]) ->
     `nodes` in the order in which they run. The result are the nodes that need no step. What only they read is dropped,
     and what a model output or a variable takes is left to the run, which has to put it there.
     """
-    found = _KnownValues(nodes, operands)
+    candidates = _behind_constants(nodes)
+    if not candidates:
+        return set()
+    readers = [node for node in nodes if any(port is not None and port.node in candidates for port in node.inputs)]
+    found = _KnownValues(readers, operands)
     for node in nodes:
-        found.visit(node)
+        if node in candidates:
+            found.compute(node)
+        found.read_by(node)
     return found.computed
 
 
+def _behind_constants(nodes: Sequence[OpDesc]) -> set[OpDesc]:
+    """The nodes all of whose inputs are constants or come from such nodes; most graphs have hardly any."""
+    found: set[OpDesc] = set()
+    for node in nodes:
+        if node.type in SILENT_TYPES or not node.inputs:
+            continue
+        if all(port is None or port.node.type in CONSTANT_TYPES or port.node in found for port in node.inputs):
+            found.add(node)
+    return found
+
+
 class _KnownValues:
-    def __init__(self, nodes: Sequence[OpDesc], operands: dict[Port, Operand]) -> None:
+    """`readers`: the nodes that read what may become known."""
+
+    def __init__(self, readers: Sequence[OpDesc], operands: dict[Port, Operand]) -> None:
         self.computed: set[OpDesc] = set()
         self._operands = operands
         self._values: dict[Port, Array] = {}
-        self._unread = Counter(port for node in nodes for port in node.inputs if port is not None)
+        self._unread = Counter(port for node in readers for port in node.inputs if port is not None)
         self._fixed_places = {
-            port for node in nodes if node.type in SILENT_TYPES or node.ref_variable for port in node.inputs if port
+            port for node in readers if node.type in SILENT_TYPES or node.ref_variable for port in node.inputs if port
         }
         constants = sum(operand.array.nbytes for operand in operands.values() if operand.is_constant)
         self._bytes_left = GROWTH * constants + SMALL_BYTES
 
-    def visit(self, node: OpDesc) -> None:
+    def compute(self, node: OpDesc) -> None:
         values = self._compute(node)
-        if values is not None:
-            self.computed.add(node)
-            for index, value in enumerate(values):
-                self._values[Port(node, index)] = value
-                self._bytes_left -= value.nbytes
-        for port in filter(None, node.inputs):
+        if values is None:
+            return
+        self.computed.add(node)
+        for index, value in enumerate(values):
+            self._values[Port(node, index)] = value
+            self._bytes_left -= value.nbytes
+
+    def read_by(self, node: OpDesc) -> None:
+        """Keep what a step reads, drop what was read for the last time on the way to other known values."""
+        for port in node.inputs:
+            if port is None or port.node not in self.computed:
+                continue
             self._unread[port] -= 1
             held = self._values.get(port)
             if held is None:
                 continue
             operand = self._operands[port]
-            if values is None:  # a step reads it
+            if node not in self.computed:
                 operand.array, operand.is_logical, operand.is_constant = held, True, True
             elif not self._unread[port]:
                 del self._values[port]
                 self._bytes_left += 0 if operand.is_constant else held.nbytes
 
     def _compute(self, node: OpDesc) -> list[Array] | None:
-        if node.type in SILENT_TYPES or node.ref_variable is not None or node.subgraphs:
+        if node.ref_variable is not None or node.subgraphs:
             return None
         outputs = [Port(node, index) for index in range(len(node.output_descs))]
         if any(self._operands[port].in_variable or port in self._fixed_places for port in outputs):
