@@ -39,7 +39,7 @@ def write_split(folder: str, weights: Sequence[ExternalWeight]) -> list[WeightFi
     Raises OutputError, and InputError (E13001) when the source of a weight is gone or changed.
     """
     found = []
-    for each in _distinct(weights):
+    for each in distinct_weights(weights):
         path = os.path.join(folder, each.file)
         if not _is_in_place(folder, each):
             _publish_one(path, each)
@@ -53,9 +53,9 @@ def write_combined(folder: str, weights: Sequence[ExternalWeight]) -> WeightFile
     digest = hashlib.sha256()
     position = 0
     with _sources_readable(), publishing(path) as stream:
-        for each in _distinct(weights):
+        for each in distinct_weights(weights):
             assert each.offset_bytes == position, "distinct weights lie one behind the other"
-            position = aligned(position + _write_checked(stream, each, digest))
+            position = aligned(position + write_checked(stream, each, digest))
             padding = bytes(position - each.offset_bytes - each.length_bytes)
             stream.write(padding)
             digest.update(padding)
@@ -73,34 +73,41 @@ def record_split(folder: str, names: Iterable[str], *, timeout_s: float = 2.0) -
 def append_combined(
     folder: str, stem: str, weights: Sequence[ExternalWeight], *, timeout_s: float = 60.0
 ) -> list[WeightFile]:
-    """Put weights behind what the model's combined file in `folder` holds, unless the directory has them already.
-
-    Lets the nodes name the places. A range counts as held when its bytes hash right, whatever `meta.json` says, and is
-    recorded after it is on the disk; so a crash leaves bytes that nobody names. Raises OutputError, InputError,
-    MetaLocked.
-    """
-    name = combined_name(stem)
-    path = os.path.join(folder, name)
+    """As `append_weights`; the files that hold the weights then. Raises OutputError, InputError, MetaLocked."""
     try:
-        with locked_meta(folder, timeout_s=timeout_s) as (meta, save):
-            missing = [each for each in _distinct(weights) if not _find(folder, meta, each)]
-            if missing:
-                _append(path, missing)
-                for each in missing:
-                    meta.record(spelled(each.sha256), path, each.offset_bytes)
-            _let_equals_follow(weights)
-            save()
+        append_weights(folder, stem, weights, timeout_s=timeout_s)
+        return [_whole(os.path.join(folder, each)) for each in sorted({weight.file for weight in weights})]
     except EOFError as error:
         raise unreadable_source(error) from error
     except OSError as error:
-        named = path if error.filename is None else os.fsdecode(error.filename)
+        named = os.path.join(folder, combined_name(stem)) if error.filename is None else os.fsdecode(error.filename)
         if folder not in (named, os.path.dirname(named)):
             raise unreadable_source(error) from error
         raise output_error(named, error) from error
-    return [_whole(os.path.join(folder, each)) for each in sorted({weight.file for weight in weights})]
 
 
-def _distinct(weights: Sequence[ExternalWeight]) -> list[ExternalWeight]:
+def append_weights(
+    folder: str, stem: str, weights: Sequence[ExternalWeight], *, timeout_s: float = 60.0, mode: int = 0o666
+) -> None:
+    """Put weights behind what the model's combined file in `folder` holds, unless the directory has them already.
+
+    Lets the nodes name the places. A range counts as held when its bytes hash right, whatever `meta.json` says, and is
+    recorded after it is on the disk; so a crash leaves bytes that nobody names. Raises OSError, EOFError, InputError,
+    MetaLocked.
+    """
+    path = os.path.join(folder, combined_name(stem))
+    with locked_meta(folder, timeout_s=timeout_s, mode=mode) as (meta, save):
+        missing = [each for each in distinct_weights(weights) if not _find(folder, meta, each)]
+        if missing:
+            _append(path, missing, mode)
+            for each in missing:
+                meta.record(spelled(each.sha256), path, each.offset_bytes)
+        _let_equals_follow(weights)
+        save()
+
+
+def distinct_weights(weights: Sequence[ExternalWeight]) -> list[ExternalWeight]:
+    """The first weight of each content."""
     found: dict[str, ExternalWeight] = {}
     for each in weights:
         found.setdefault(each.sha256, each)
@@ -114,14 +121,15 @@ def _is_in_place(folder: str, each: ExternalWeight) -> bool:
         with suppress(OSError):
             os.unlink(path)  # not written through: it may lead out of the directory
         return False
-    if not _holds(folder, each.file, 0, each, whole=True):
+    if not holds_weight(folder, each.file, 0, each, whole=True):
         return False
     with suppress(OSError):
         os.utime(path)
     return True
 
 
-def _holds(folder: str, name: str, offset: int, each: ExternalWeight, *, whole: bool = False) -> bool:
+def holds_weight(folder: str, name: str, offset: int, each: ExternalWeight, *, whole: bool = False) -> bool:
+    """Whether a file has the bytes of a weight at an offset, and with `whole` no others."""
     try:
         handle = open_weight(folder, name)
     except (OSError, UnsafeWeight):
@@ -139,10 +147,10 @@ def _holds(folder: str, name: str, offset: int, each: ExternalWeight, *, whole: 
 
 def _publish_one(path: str, each: ExternalWeight) -> None:
     with _sources_readable(), publishing(path) as stream:
-        _write_checked(stream, each)
+        write_checked(stream, each)
 
 
-def _write_checked(stream: BinaryIO, each: ExternalWeight, more: hashlib._Hash | None = None) -> int:
+def write_checked(stream: BinaryIO, each: ExternalWeight, more: hashlib._Hash | None = None) -> int:
     """Write a weight; its digest was taken before, so a source that changed since is seen."""
     digest = hashlib.sha256()
     for chunk in each.weight.chunks():
@@ -171,20 +179,20 @@ def _find(folder: str, meta: WeightMeta, each: ExternalWeight) -> bool:
         name = base_name(recorded)
     except UnsafeWeight:
         return False
-    if not _holds(folder, name, offset, each):
+    if not holds_weight(folder, name, offset, each):
         return False
     each.move_to(name, offset)
     return True
 
 
-def _append(path: str, missing: list[ExternalWeight]) -> None:
+def _append(path: str, missing: list[ExternalWeight], mode: int) -> None:
     flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
-    with os.fdopen(os.open(path, flags, 0o666), "r+b") as stream:
+    with os.fdopen(os.open(path, flags, mode), "r+b") as stream:
         end = stream.seek(0, os.SEEK_END)
         stream.write(bytes(aligned(end) - end))
         end = aligned(end)
         for each in missing:
-            _write_checked(stream, each)
+            write_checked(stream, each)
             each.move_to(os.path.basename(path), end)
             following = aligned(end + each.length_bytes)
             stream.write(_ZEROS[: following - end - each.length_bytes])
@@ -194,7 +202,7 @@ def _append(path: str, missing: list[ExternalWeight]) -> None:
 
 
 def _let_equals_follow(weights: Sequence[ExternalWeight]) -> None:
-    places = {each.sha256: (each.file, each.offset_bytes) for each in _distinct(weights)}
+    places = {each.sha256: (each.file, each.offset_bytes) for each in distinct_weights(weights)}
     for each in weights:
         each.move_to(*places[each.sha256])
 

@@ -103,8 +103,9 @@ def _check_variables(
     verdict = wanted.match_variables(rdcpkt)
     if verdict.reason:
         return Rejected(record.stem, verdict.reason, verdict.evidence, verdict.details)
-    if sidecar.content.get("weights"):
-        return Rejected(record.stem, "load_failed", "the entry has external weights")
+    damage = damaged_weights(directory, record.stem, sidecar, stats)
+    if damage:
+        return Rejected(record.stem, *damage)
     if policy.manual_check and wanted.has_user_functions and not sidecar.is_confirmed:
         return _unconfirmed(record)
     return Found(record.graph_key, record.stem, verdict.via, sidecar, rdcpkt is not None)
@@ -138,6 +139,9 @@ def _check_foreign(
     verdict = wanted.match_variables(rdcpkt)
     if verdict.reason:
         return Rejected(stem, verdict.reason, verdict.evidence, verdict.details)
+    damage = damaged_weights(directory, stem, None, stats) if proven else None
+    if damage:
+        return Rejected(stem, *damage)
     if policy.manual_check and wanted.has_user_functions and not _is_confirmed(directory, record, sidecar, stats):
         return _unconfirmed(record)
     via = "legacy" if is_legacy else verdict.via
@@ -191,6 +195,26 @@ def damaged_file(
         except OSError as error:
             return "io_error", error.strerror or str(error)
     return None
+
+
+def damaged_weights(directory: str, stem: str, sidecar: Sidecar | None, stats: StatIndex) -> tuple[str, str] | None:
+    """(reason, evidence) of an external weight of an entry that is missing, short, unsafe or changed.
+
+    Files of single weights are read unless the stat index knows them; parts of a file only when nothing is trusted.
+    """
+    if sidecar is not None and not sidecar.content.get("weights"):
+        return None
+    from gecli.cache.weight_files import BadWeightRow, damaged_weight, is_single, weight_dir, weights_of
+
+    try:
+        ranges = weights_of(directory, stem, sidecar)
+    except (BadWeightRow, OSError) as error:
+        return "sidecar_invalid" if sidecar is not None else "load_failed", str(error)
+    folder = weight_dir(directory)
+    single, parts = [each for each in ranges if is_single(each)], [each for each in ranges if not is_single(each)]
+    return damaged_weight(folder, single, stats, hashed=True) or damaged_weight(
+        folder, parts, hashed=not stats.trusting
+    )
 
 
 def looks_like_om(path: str) -> bool:

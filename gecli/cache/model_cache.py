@@ -7,7 +7,16 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from gecli.cache.cache_conf import CacheConf
-from gecli.cache.candidate import Found, Policy, Rejected, Wanted, check_record, damaged_file, missing_file
+from gecli.cache.candidate import (
+    Found,
+    Policy,
+    Rejected,
+    Wanted,
+    check_record,
+    damaged_file,
+    damaged_weights,
+    missing_file,
+)
 from gecli.cache.graph_key import is_graph_key
 from gecli.cache.index import IndexContent, IndexRecord, UnreadableIndex, index_path, read_index
 from gecli.cache.layout import (
@@ -78,12 +87,14 @@ def find_request(cache: CacheDir, request: str, key: str | None, stats: StatInde
         sidecar = read_sidecar(cache.path, *hint)
     except (OSError, UnreadableIndex, InvalidSidecar):
         return None
-    if record is None or sidecar is None or request not in sidecar.requests or sidecar.content.get("weights"):
+    if record is None or sidecar is None or request not in sidecar.requests:
         return None
     if cache.conf.manual_check and sidecar.waits_for_confirmation:
         return None
     load_entry_rows(cache.path, record.stem, stats)
     if missing_file(cache.path, record) or damaged_file(cache.path, record, sidecar, stats):
+        return None
+    if damaged_weights(cache.path, record.stem, sidecar, stats):
         return None
     via = "before" if record.rdcpkt_name else "no-vars"
     return Found(hint[0], record.stem, via, sidecar, bool(record.rdcpkt_name))
@@ -161,15 +172,26 @@ def load_entry_rows(directory: str, stem: str, stats: StatIndex) -> None:
     stats.load(_entry_rows_path(directory, stem))
 
 
-def save_entry_rows(cache: CacheDir, key: str, stem: str, stats: StatIndex) -> None:
-    """Keep what is known about an entry's files and the index for the next look-up."""
+def save_entry_rows(cache: CacheDir, key: str, stem: str, stats: StatIndex, sidecar: Sidecar | None = None) -> None:
+    """Keep what is known about an entry's files (with `sidecar` its weights too) and the index for the next look-up."""
     if not cache.may_write:
         return
     paths = [entry_path(cache.path, stem, suffix) for suffix in ENTRY_SUFFIXES]
     paths.append(index_path(cache.path, key))
+    if sidecar is not None and sidecar.content.get("weights"):
+        paths += _weight_paths(cache.path, sidecar)
     if stats.knows_more(paths):
         _make_private(cache, stat_dir(cache.path))
         write_rows(_entry_rows_path(cache.path, stem), stats.rows_of(paths))
+
+
+def _weight_paths(directory: str, sidecar: Sidecar) -> list[str]:
+    from gecli.cache.weight_files import BadWeightRow, is_single, weight_dir, weights_of_sidecar
+
+    with suppress(BadWeightRow):
+        names = sorted({each.file for each in weights_of_sidecar(sidecar) if is_single(each)})
+        return [os.path.join(weight_dir(directory), name) for name in names]
+    return []
 
 
 def model_rows_path(directory: str, model: str) -> str:

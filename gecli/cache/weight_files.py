@@ -111,6 +111,13 @@ def _is_size(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
+def is_single(each: WeightRange) -> bool:
+    """Whether the weight has a file of its own."""
+    from gecli.planning.weight_names import is_split_name
+
+    return each.offset == 0 and is_split_name(each.file)
+
+
 def weight_files_of(ranges: Iterable[WeightRange]) -> dict[str, int]:
     """The files that the ranges lie in, each with the size that it must have at least; sorted by name."""
     sizes: dict[str, int] = {}

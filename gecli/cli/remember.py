@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 # Options beside those that count in the fingerprint with which a command does nothing but make its two outputs.
 HARMLESS = frozenset((
     "output", "model", "base-dir", "session", "no-session", "ge-option", "keep-going", "jobs", "profile", "threads",
-    "ge.graph_compiler_cache_dir", "ge.graph_key", "auto-graph-key", "cache-mode", "cache-create", "cache-verify",
-    "lock-timeout", "require-cache", "mode", "quiet", "json", "color", "progress", "config", "no-config",
+    "ge.externalWeightDir", "ge.graph_compiler_cache_dir", "ge.graph_key", "auto-graph-key", "cache-mode",
+    "cache-create", "cache-verify", "lock-timeout", "require-cache", "mode", "quiet", "json", "color", "progress",
+    "config", "no-config",
 ))  # fmt: skip
 RACY_NS = 2_000_000_000  # a change this close to the reading would not show in the time stamps
 NO_DIGEST = "-"  # of a row that only says that a file is unchanged
@@ -103,7 +104,9 @@ def _memo(
     found = find_request(setup.cache, request.digest, setup.key_of(0), stats)
     if found is None or found.sidecar is None or None in files.values():
         return None
-    save_entry_rows(setup.cache, key, stem, stats)
+    save_entry_rows(setup.cache, key, stem, stats, found.sidecar)
+    if found.sidecar.content.get("weights"):
+        return None  # many files; the second short way looks at each
     kinds = (RDCPKT, OM) if found.has_rdcpkt else (OM,)
     for suffix in kinds:
         row = stats.row(entry_path(directory, stem, suffix))

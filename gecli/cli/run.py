@@ -193,7 +193,9 @@ def _session(options: Options) -> Session:
     )
 
 
-def _weights(options: Options) -> WeightSettings:
+def _weights(options: Options) -> WeightSettings | None:
+    if not any(options.get(name) for name in ("weight-dir", "value-bins", "no-verify-weights")):
+        return None
     from gecli.runtime.weight_search import WeightSettings, bins_of
 
     return WeightSettings(

@@ -288,7 +288,8 @@ def _compile_cached(
         result = describe(work.job, work.loaded, member, session, image, options)
         result.pending = pending
         check_results([result], options)
-        return Compiled(result, member.compiled.record)
+        lay_out = partial(image_of, member, session, work.loaded, work.job, options, work.digest)
+        return Compiled(result, member.compiled.record, lay_out)
 
     session = new_session(options)
     compiler = CachedCompiler(setup, options, stats, compile_one, lambda: new_session(options).manager, notify)

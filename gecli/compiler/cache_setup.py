@@ -73,8 +73,6 @@ def _cache_setup(options: Options, jobs: Sequence[Job]) -> CacheSetup | CacheOff
     graphs = [f"--{name}" for name in ("emit", "explain-variable", "dump-graph") if options.get(name)]
     if graphs:
         return CacheOff(f"the cache is not used with {', '.join(graphs)}: an entry holds no graph", "disabled")
-    if options.get("ge.externalWeight"):
-        return CacheOff("the cache is not used for models with external weights", "disabled")
     if options.text("session-in") or options.text("session-out"):
         return CacheOff("the cache is not used with --session-in and --session-out", "session")
     from gecli.cache.model_cache import CacheDir

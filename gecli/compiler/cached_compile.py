@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, field
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gecli.cache.candidate import Found, Rejected, Verdict, Wanted
 from gecli.cache.confirmation import has_user_functions
@@ -53,10 +53,15 @@ from gecli.compiler.result import CacheUse, ModelResult
 from gecli.errors import CacheError, Diagnostic, GecliError
 from gecli.loading import LoadedModel
 from gecli.options.values import Options
+from gecli.planning.weight_names import COMBINED
 from gecli.records import dataclass
 from gecli.variables.var_manager import VarManager
 from gecli.variables.var_match import VarMatch, match, why_contradictory
 from gecli.version import __version__
+
+if TYPE_CHECKING:
+    from gecli.artifacts.om_writer import OmImage
+    from gecli.cache.weight_files import WeightRange
 
 # Reasons that say nothing is wrong with the entry: it belongs to something else.
 ORDINARY = ("fingerprint_mismatch", "signature_mismatch", "var_missing", "var_desc_mismatch", "var_conflict")
@@ -64,10 +69,21 @@ STATES = {"rw": "miss", "ro": "miss", "refresh": "refreshed", "debug": "debug"}
 
 
 class Compiled(NamedTuple):
-    """A freshly compiled model: its report (with the OM image) and its variable record."""
+    """A freshly compiled model: its report (with the OM image) and its variable record.
+
+    `lay_out` makes the image anew, for weights at other places.
+    """
 
     result: ModelResult
     record: VarMatch
+    lay_out: Callable[[], OmImage]
+
+
+class StoredWeights(NamedTuple):
+    """External weights of an entry: where they lie in the cache, and the OM that names these places if it differs."""
+
+    ranges: list[WeightRange]
+    image: OmImage | None
 
 
 @dataclass(slots=True)
@@ -150,12 +166,12 @@ class CachedCompiler:
         result = work.result
         if work.entry is not None:
             try:
-                result.output, result.rdcpkt = deliver(self.cache, work.job, work.entry, self.stats)
+                deliver(self.cache, work.job, work.entry, self.stats, self.options, result)
                 finish_hit(self.cache, work.entry, self.stats)
-                result.image = None
+                result.image = result.pending = None
             except OSError as error:
                 # The entry vanished between decision and use (a gc, or a full disk of somebody else).
-                self._deliver_without_entry(work, error)
+                result = self._deliver_without_entry(work, error)
         result.cache = work.use
         result.warnings = [*result.warnings, *self._conf_warnings, *work.warnings]
         result.notes = [*result.notes, *work.notes]
@@ -164,13 +180,14 @@ class CachedCompiler:
             collect_sometimes(self.cache.path, self.cache.conf, time.time())
         return result
 
-    def _deliver_without_entry(self, work: Work, error: OSError) -> None:
+    def _deliver_without_entry(self, work: Work, error: OSError) -> ModelResult:
         work.warnings.append(_warning("G5002", f"cache entry {work.use.entry} cannot be read", error, "io_error"))
         work.entry = None
         if work.compiled is None:
             work.use = CacheUse("bypassed", work.key, self.setup.key_origin, reason="io_error")
             work.compiled = self.compile_one(work)
             work.result = work.compiled.result
+        return work.compiled.result
 
     # ------------------------------------------------------------------ the three ways
 
@@ -327,6 +344,8 @@ class CachedCompiler:
         """Let the entry know this request, if the lock is free at once; else the next hit does it."""
         if self.cache.mode != "rw" or work.request is None or work.entry is None or work.entry.sidecar is None:
             return
+        if not self._is_direct:
+            return
         if work.request.digest not in work.entry.sidecar.requests:
             try:
                 with KeyLock(self.cache.path, work.key, timeout_s=0, shared=self.cache.conf.shared):
@@ -339,6 +358,8 @@ class CachedCompiler:
     def _learn(self, work: Work) -> None:
         if work.request is None or work.entry is None or work.entry.sidecar is None or not self.cache.may_write:
             return
+        if not self._is_direct:
+            return
         try:
             learn_request(self.cache, work.key, work.entry.stem, work.request.digest, self.mode)
         except OSError:
@@ -347,30 +368,37 @@ class CachedCompiler:
 
     def _remember(self, work: Work, stem: str) -> None:
         """Leave the hints by which the next equal request finds the entry without parsing."""
-        if work.request is None:
+        if work.request is None or not self._is_direct:
             return
         remember_request(self.cache, work.key, stem, work.request.digest)
-        save_entry_rows(self.cache, work.key, stem, self.stats)
+        save_entry_rows(self.cache, work.key, stem, self.stats, work.entry.sidecar if work.entry else None)
         write_rows(model_rows_path(self.cache.path, work.job.source), self.stats.rows_of(work.request.files))
 
     def _store(self, work: Work, compiled: Compiled, seconds: float) -> None:
         """Store what was compiled; a failure is a warning, or exit status 7 after delivery."""
         from gecli.wire.var_manager import encode_var_match
 
-        (result, record), image = compiled, compiled.result.image
+        result, record, image = compiled.result, compiled.record, compiled.result.image
         assert image is not None
         rdcpkt = None if record.is_empty else encode_var_match(record)
         described: list[Sidecar] = []
+        stored = StoredWeights([], None)
 
         def describe(stem: str, files: dict[str, Any]) -> Sidecar:
-            described.append(Sidecar(_sidecar_content(work, result, record, stem, files, seconds)))
+            content = _sidecar_content(work, result, record, stem, files, seconds)
+            content["weights"] = [each.as_json() for each in stored.ranges]
+            if not self._is_direct:
+                content["fingerprint"]["requests"] = []
+            described.append(Sidecar(content))
             return described[-1]
 
         def store() -> Written:
+            nonlocal stored
+            stored = self._weights_stored(work, compiled)
             return store_entry(
                 self.cache.path,
                 work.key,
-                image.write,
+                (stored.image or image).write,
                 rdcpkt,
                 describe,
                 style=self.cache.conf.timestamp,
@@ -394,6 +422,8 @@ class CachedCompiler:
         self._count(event("write", work.key, seconds=seconds, size_bytes=size_bytes))
         work.use.stored, work.use.entry = True, written.stem
         self._note_older(work)
+        if not self._is_direct:
+            return  # the outputs have other offsets: they are written from the compiled model
         work.entry = Found(work.key, written.stem, "", described[-1], rdcpkt is not None)
         result.output.sha256 = written.digests["om"][1]
         self._remember(work, written.stem)
@@ -421,6 +451,31 @@ class CachedCompiler:
         if self.cache.may_write:
             record(self.cache.path, what)
 
+    @property
+    def _is_direct(self) -> bool:
+        """Whether the entry's own files are the outputs: not with a combined weight file, whose offsets differ."""
+        return self.options.integer("ge.externalWeight") != COMBINED
+
+    def _weights_stored(self, work: Work, compiled: Compiled) -> StoredWeights:
+        """Put external weights into the cache, before the entry. Raises OSError."""
+        pending = compiled.result.pending
+        if pending is None:
+            return StoredWeights([], None)
+        from gecli.cache.weight_store import ranges_of, store_combined, store_single_files
+
+        if self._is_direct:
+            store_single_files(self.cache.path, pending.weights, self.mode, self.stats)
+            return StoredWeights(ranges_of(pending.weights), None)
+        places = [(each.file, each.offset_bytes) for each in pending.weights]
+        try:
+            store_combined(self.cache.path, work.job.stem, pending.weights, self.mode)
+            ranges = ranges_of(pending.weights)
+            moved = any((each.file, each.offset) != place for each, place in zip(ranges, places))
+            return StoredWeights(ranges, compiled.lay_out() if moved else None)
+        finally:
+            for each, place in zip(pending.weights, places):
+                each.move_to(*place)
+
     def wanted(self, work: Work) -> Wanted:
         """What an entry must be to hold this model's outputs."""
         return Wanted(
@@ -438,8 +493,12 @@ def _fingerprint_of(work: Work) -> dict[str, str]:
 
 
 def uses_session(loaded: Sequence[LoadedModel], options: Options) -> bool:
-    """Whether any of these models has variables, or constants that become variables."""
-    if options.flag("ge.graphRunMode") or options.text("ge.constLifecycle") == "session":
+    """Whether any of these models has variables, or constants that become variables or get addresses like them."""
+    if (
+        options.integer("ge.externalWeight")
+        or options.flag("ge.graphRunMode")
+        or options.text("ge.constLifecycle") == "session"
+    ):
         return True
     types = ("Variable", "VariableV2", "VarHandleOp", "Constant", "FileConstant", "ConstPlaceHolder")
     return any(graph.nodes_of(type_name) for each in loaded for graph in each.graph.all_graphs() for type_name in types)

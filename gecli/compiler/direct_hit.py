@@ -80,8 +80,8 @@ def request_of(
         return None  # the loader says what is wrong with the file
 
 
-def deliver(cache: CacheDir, job: Job, found: Found, stats: StatIndex) -> tuple[OutputFile, OutputFile | None]:
-    """Make the entry's files the outputs: the rdcpkt first, then the OM, a stale rdcpkt goes last.
+def deliver(cache: CacheDir, job: Job, found: Found, stats: StatIndex, options: Options, result: ModelResult) -> None:
+    """Make the entry's files the outputs of `result`: weights, the rdcpkt, then the OM; a stale rdcpkt goes last.
 
     Raises OutputError, and OSError when the entry cannot be read.
     """
@@ -89,14 +89,41 @@ def deliver(cache: CacheDir, job: Job, found: Found, stats: StatIndex) -> tuple[
         from gecli.compiler.job_checks import refuse_variables_in_one_file
 
         refuse_variables_in_one_file(job.om_path, job.source)
-    rdcpkt = None
     with published_together():
-        if found.has_rdcpkt:
-            rdcpkt = _place(cache, found, RDCPKT, job.rdcpkt_path, stats)
-        om = _place(cache, found, OM, job.om_path, stats)
+        if options.get("ge.externalWeight"):
+            _deliver_with_weights(cache, job, found, stats, options, result)
+            return
+        _place_packet(cache, job, found, stats, result)
+        result.output = _place(cache, found, OM, job.om_path, stats)
         if not found.has_rdcpkt:
             remove_file(job.rdcpkt_path)
-    return om, rdcpkt
+
+
+def _place_packet(cache: CacheDir, job: Job, found: Found, stats: StatIndex, result: ModelResult) -> None:
+    result.rdcpkt = _place(cache, found, RDCPKT, job.rdcpkt_path, stats) if found.has_rdcpkt else None
+
+
+def _deliver_with_weights(
+    cache: CacheDir, job: Job, found: Found, stats: StatIndex, options: Options, result: ModelResult
+) -> None:
+    from gecli.compiler.weight_delivery import (
+        entry_weights,
+        needs_new_offsets,
+        place_single_files,
+        write_with_new_offsets,
+    )
+
+    ranges = entry_weights(cache, found)
+    result.external_weights = []
+    if needs_new_offsets(options, ranges):
+        _place_packet(cache, job, found, stats, result)
+        result.output = write_with_new_offsets(cache, job, found, ranges, options, result)
+        return
+    place_single_files(cache, job, ranges, options, stats, result)
+    _place_packet(cache, job, found, stats, result)
+    result.output = _place(cache, found, OM, job.om_path, stats)
+    if not found.has_rdcpkt:
+        remove_file(job.rdcpkt_path)
 
 
 def conf_warnings(setup: CacheSetup) -> list[Diagnostic]:
@@ -112,7 +139,7 @@ def conf_warnings(setup: CacheSetup) -> list[Diagnostic]:
 def deliver_direct(setup: CacheSetup, job: Job, found: Found, options: Options, stats: StatIndex) -> ModelResult:
     """Deliver a direct hit and report it. Raises OutputError."""
     result = hit_result(job, found, setup, options)
-    result.output, result.rdcpkt = deliver(setup.cache, job, found, stats)
+    deliver(setup.cache, job, found, stats, options, result)
     finish_hit(setup.cache, found, stats)
     result.warnings = [*result.warnings, *conf_warnings(setup)]
     if options.text("depfile"):
@@ -126,7 +153,7 @@ def deliver_direct(setup: CacheSetup, job: Job, found: Found, options: Options, 
 def finish_hit(cache: CacheDir, found: Found, stats: StatIndex) -> None:
     """Keep what was learned: use time, stat rows and the counters."""
     note_use(cache, found)
-    save_entry_rows(cache, found.key, found.stem, stats)
+    save_entry_rows(cache, found.key, found.stem, stats, found.sidecar)
     if cache.may_write and found.via:  # an entry that was stored a moment ago is no hit
         record(cache.path, hit_event(found))
 

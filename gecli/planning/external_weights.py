@@ -57,14 +57,19 @@ def externalise(graph: Graph, mode: int, stem: str, digests: Digests) -> tuple[E
     nodes = [node for _, _, node in sorted(found, key=lambda row: row[:2]) if _has_bytes(node)]
     weights: list[Weight] = [node.attrs[VALUE] for node in nodes]
     hashes = digests(weights)
-    if mode == SPLIT:
-        places = {sha256: (split_name(sha256), 0) for sha256 in hashes}
-    else:
-        offsets = combined_offsets(zip(hashes, [weight.nbytes for weight in weights]))
-        places = {sha256: (combined_name(stem), offset) for sha256, offset in offsets.items()}
     for node, weight, sha256 in zip(nodes, weights, hashes):
-        _become_file_constant(node, weight, sha256, *places[sha256])
-    return tuple(map(ExternalWeight, nodes, weights, hashes))
+        _become_file_constant(node, weight, sha256)
+    found_weights = tuple(map(ExternalWeight, nodes, weights, hashes))
+    if mode != SPLIT:
+        place_in_combined(found_weights, stem)
+    return found_weights
+
+
+def place_in_combined(weights: Sequence[ExternalWeight], stem: str) -> None:
+    """Let the nodes name their places in a new combined file, in this order."""
+    offsets = combined_offsets((each.sha256, each.length_bytes) for each in weights)
+    for each in weights:
+        each.move_to(combined_name(stem), offsets[each.sha256])
 
 
 def _has_bytes(node: OpDesc) -> bool:
@@ -76,7 +81,7 @@ def _has_bytes(node: OpDesc) -> bool:
     return desc.is_static and desc.dtype not in _TEXTS and desc.nbytes == value.nbytes
 
 
-def _become_file_constant(node: OpDesc, weight: Weight, sha256: str, file: str, offset: int) -> None:
+def _become_file_constant(node: OpDesc, weight: Weight, sha256: str) -> None:
     graph: Graph = node.graph
     desc = node.output_descs[0]
     graph.retype(node, "FileConstant")
@@ -84,8 +89,8 @@ def _become_file_constant(node: OpDesc, weight: Weight, sha256: str, file: str, 
     node.attrs = {name: value for name, value in node.attrs.items() if name != VALUE}
     node.attrs.update(
         {
-            LOCATION: file,
-            OFFSET: offset,
+            LOCATION: split_name(sha256),
+            OFFSET: 0,
             LENGTH: weight.nbytes,
             "dtype": desc.dtype,
             "shape": desc.shape,

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gecli.cache.sidecar import Sidecar
@@ -57,6 +57,7 @@ def test_rows_that_cannot_be_are_refused(changes: dict[str, Any]) -> None:
         weights_of_sidecar(sidecar({**ROW.as_json(), **changes}))
 
 
+@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)  # a busy machine
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.text(max_size=5),

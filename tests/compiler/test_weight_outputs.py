@@ -256,7 +256,7 @@ def test_a_killed_compile_leaves_files_that_the_next_one_completes(gecli, tmp_pa
     code = f"""
 import os, signal
 from gecli.artifacts import weight_writer
-real = weight_writer._write_checked
+real = weight_writer.write_checked
 count = 0
 def once(*arguments):
     global count
@@ -264,7 +264,7 @@ def once(*arguments):
     if count == 3:
         os.kill(os.getpid(), {int(signal.SIGKILL)})
     return real(*arguments)
-weight_writer._write_checked = once
+weight_writer.write_checked = once
 import sys
 from gecli.__main__ import main
 sys.argv[1:] = ["compile", {str(DIGITS)!r}, "-o", "d.om", *{SHAPE!r}, "--external-weight", {mode!r}]

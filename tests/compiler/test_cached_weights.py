@@ -1,0 +1,181 @@
+"""External weights are part of a cache entry, and a hit gives the bytes of a compile (cache.md 4.4, 8)."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gecli.cache.weight_files import weights_of_om
+from tests.conftest import REPOSITORY
+
+DIGITS = REPOSITORY / "samples/digits/digits.onnx"
+SHAPE = ("--input-shape", "image:1,1,8,8")
+MODES = pytest.mark.parametrize("mode", ["split", "combined"])
+
+
+@pytest.fixture
+def build(gecli: Any, tmp_path: Path) -> Any:
+    """Compile digits with the cache; the member `cache` of the report."""
+    (tmp_path / "cache").mkdir()
+
+    def run(output: str, mode: str, *words: str, warnings: int = 0) -> dict[str, Any]:
+        line = ["compile", str(DIGITS), "-o", output, *SHAPE, "--external-weight", mode, "--json"]
+        done = gecli(*line, *(words or ("--cache-dir", "cache")))
+        assert done.returncode == 0, done.stderr
+        (model,) = json.loads(done.stdout)["models"]
+        assert len(model["warnings"]) == warnings, model["warnings"]
+        folder = tmp_path / os.path.dirname(output)
+        for row in model["external_weights"]:
+            assert (folder.parent / row["file"]).stat().st_size == row["bytes"]
+        return dict(model["cache"])
+
+    return run
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+@MODES
+def test_a_hit_gives_the_files_of_a_compile(build: Any, tmp_path: Path, mode: str) -> None:
+    assert build("plain/d.om", mode, "--no-auto-graph-key")["state"] == "off"
+    states = [build(f"{name}/d.om", mode)["state"] for name in ("miss", "hit", "hit", "again")]
+    assert states == ["miss", "hit", "hit", "hit"]
+    expected = files(tmp_path / "plain")
+    assert len(expected) > 2
+    for name in ("miss", "hit", "again"):
+        assert files(tmp_path / name) == expected
+
+
+@MODES
+def test_a_model_with_variables_gets_both(gecli: Any, tmp_path: Path, mode: str) -> None:
+    model = str(REPOSITORY / "samples/train/conv_train.json")
+    (tmp_path / "cache").mkdir()
+    for folder, words in (("a", ()), ("b", ("--cache-dir", "cache")), ("c", ("--cache-dir", "cache"))):
+        done = gecli("compile", model, "--train", "-o", f"{folder}/t.om", "--external-weight", mode, *words)
+        assert done.returncode == 0, done.stderr
+    assert "cache=hit" in done.stdout
+    assert files(tmp_path / "a") == files(tmp_path / "b") == files(tmp_path / "c")
+
+
+def test_an_entry_names_its_weights_and_ge_can_load_it(build: Any, tmp_path: Path) -> None:
+    entry = build("a/d.om", "split")["entry"]
+    sidecar = json.loads((tmp_path / "cache" / f"{entry}.gecli.json").read_text())
+    rows = weights_of_om(str(tmp_path / "cache" / f"{entry}.om"))
+    assert sorted(sidecar["weights"], key=str) == sorted((row.as_json() for row in rows), key=str)
+    weights = {name for name in files(tmp_path / "cache" / "weight") if name != "meta.json"}
+    assert weights == {row.file for row in rows}
+    meta = json.loads((tmp_path / "cache" / "weight" / "meta.json").read_text())
+    assert set(meta["hash_to_weight_file"].values()) == {f"cache/weight/{name}" for name in weights}
+
+
+def test_combined_weights_of_the_cache_are_appended_and_outputs_do_not_show_it(build: Any, tmp_path: Path) -> None:
+    build("a/d.om", "combined")
+    build("b/d.om", "combined", "--cache-dir", "cache", "--precision", "fp16")
+    build("plain/d.om", "combined", "--precision", "fp16")
+    assert build("c/d.om", "combined", "--cache-dir", "cache", "--precision", "fp16")["state"] == "hit"
+    assert files(tmp_path / "b") == files(tmp_path / "c") == files(tmp_path / "plain")
+    combined = tmp_path / "cache" / "weight" / "d_weight_combined"
+    assert combined.stat().st_size > (tmp_path / "b" / "weight" / "d_weight_combined").stat().st_size
+
+
+def test_entries_share_the_files_of_equal_weights(build: Any, gecli: Any, tmp_path: Path) -> None:
+    build("a/d.om", "split")
+    before = {path.name: path.stat().st_ino for path in (tmp_path / "cache" / "weight").iterdir()}
+    build("a/other.om", "split")
+    assert {path.name: path.stat().st_ino for path in (tmp_path / "cache" / "weight").iterdir()} == before
+
+
+@MODES
+def test_a_hit_may_have_another_weight_directory(build: Any, gecli: Any, tmp_path: Path, mode: str) -> None:
+    build("a/d.om", mode)
+    words = ("--cache-dir", "cache", "--external-weight-dir", str(tmp_path / "w"))
+    line = ["compile", str(DIGITS), "-o", "b/d.om", *SHAPE, "--external-weight", mode, *words]
+    done = gecli(*line)
+    assert done.returncode == 0, done.stderr
+    assert "cache=hit" in done.stdout and f"weight_dir={tmp_path / 'w'}" in done.stdout
+    weights = files(tmp_path / "w")
+    assert weights.pop("meta.json")
+    assert weights == files(tmp_path / "a" / "weight")
+    assert not (tmp_path / "b" / "weight").exists()
+
+
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        ("gone", "weights_missing"),
+        ("short", "weights_corrupt"),
+        ("changed", "weights_corrupt"),
+        ("link", "weights_unsafe"),
+    ],
+)
+def test_an_entry_with_damaged_weights_is_no_hit_and_is_repaired(
+    build: Any, tmp_path: Path, damage: str, reason: str
+) -> None:
+    build("a/d.om", "split")
+    expected = files(tmp_path / "a")
+    path = max((tmp_path / "cache" / "weight").glob("weight_*"), key=lambda each: each.stat().st_size)
+    data = path.read_bytes()
+    path.unlink()
+    if damage == "link":
+        (tmp_path / "elsewhere").write_bytes(data)
+        path.symlink_to(tmp_path / "elsewhere")
+    elif damage != "gone":
+        path.write_bytes(data[:-1] if damage == "short" else bytes(len(data)))
+    cache = build("b/d.om", "split", warnings=1)
+    assert (cache["state"], cache["reason"]) == ("miss", reason)
+    assert build("c/d.om", "split")["state"] == "hit"
+    assert files(tmp_path / "b") == files(tmp_path / "c") == expected
+
+
+def test_changed_combined_weights_are_seen_when_they_are_delivered(build: Any, tmp_path: Path) -> None:
+    build("a/d.om", "combined")
+    path = tmp_path / "cache" / "weight" / "d_weight_combined"
+    path.write_bytes(bytes(path.stat().st_size))
+    assert build("b/d.om", "combined", warnings=1)["state"] == "bypassed"
+    assert files(tmp_path / "a") == files(tmp_path / "b")
+    cache = build("c/d.om", "combined", "--cache-dir", "cache", "--cache-verify", "full", warnings=1)
+    assert (cache["state"], cache["reason"]) == ("miss", "weights_corrupt")
+
+
+@MODES
+def test_outputs_that_were_changed_are_made_again(build: Any, tmp_path: Path, mode: str) -> None:
+    build("a/d.om", mode)
+    expected = files(tmp_path / "a")
+    for path in (tmp_path / "a" / "weight").iterdir():
+        path.write_bytes(bytes(path.stat().st_size))
+    assert build("a/d.om", mode)["state"] == "hit"
+    assert files(tmp_path / "a") == expected
+    shutil.rmtree(tmp_path / "a" / "weight")
+    assert build("a/d.om", mode)["state"] == "hit"
+    assert files(tmp_path / "a") == expected
+
+
+def test_a_read_only_cache_serves_weights(build: Any, tmp_path: Path) -> None:
+    build("a/d.om", "split")
+    before = files(tmp_path / "cache" / "weight")
+    assert build("b/d.om", "split", "--cache-dir", "cache", "--cache-mode", "ro")["state"] == "hit"
+    assert files(tmp_path / "a") == files(tmp_path / "b")
+    assert files(tmp_path / "cache" / "weight") == before
+
+
+def test_a_weight_directory_that_cannot_be_made_is_a_warning(build: Any, tmp_path: Path) -> None:
+    (tmp_path / "cache" / "weight").write_text("in the way")
+    cache = build("a/d.om", "split", warnings=1)
+    assert (cache["state"], cache["stored"]) == ("miss", False)
+    assert (tmp_path / "a" / "d.om").is_file()
+
+
+def test_several_models_with_external_weights_share_a_session_with_the_cache_too(gecli: Any, tmp_path: Path) -> None:
+    (tmp_path / "cache").mkdir()
+    for name in ("one", "two"):
+        shutil.copy(DIGITS, tmp_path / f"{name}.onnx")
+    line = ["compile", "one.onnx", "two.onnx", *SHAPE, "--external-weight", "split"]
+    for folder, words in (("a", ()), ("b", ("--cache-dir", "cache")), ("c", ("--cache-dir", "cache"))):
+        assert gecli(*line, "-o", f"{folder}/", *words).returncode == 0
+    assert files(tmp_path / "a") == files(tmp_path / "b") == files(tmp_path / "c")
