@@ -134,8 +134,7 @@ _MAGICS: tuple[tuple[int, bytes, FileKind], ...] = (
 
 
 _GECLI_GRAPH = re.compile(r"(\s*(#[^\n]*)?\n)*graph [^\n(]+\([^\n]*\{\s*\n")
-# The document of the whole model is a graph that can be compiled (cli.md 2.2).
-_GECLI_SCHEMA = re.compile(rb'"schema"\s*:\s*"gecli\.(?!inspect/)[a-z.-]+/\d+"')
+_GECLI_SCHEMA = re.compile(rb'"schema"\s*:\s*"gecli\.[a-z.-]+/\d+"')
 
 
 def sniff(path: str) -> FileKind:

@@ -22,6 +22,7 @@ from gecli.pb import ge_ir_pb2 as ge_ir
 from gecli.records import dataclass
 from gecli.wire.attributes import encode_attr, fill_attr
 from gecli.wire.model_record import GraphRecord, ModelRecord
+from gecli.wire.om_faults import om_error
 from gecli.wire.tensor_desc import ATTR_GROUPS, fill_desc, memo_key
 from gecli.wire.writer import bytes_field, header, integer_field, number_field, packed_field, text_field
 
@@ -68,7 +69,11 @@ def encode_graphs(
     weight_offsets: Mapping[OpDesc, int] | None = None,
     port_names: PortNames | None = None,
 ) -> tuple[Chunk, ...]:
-    """Everything of MODEL_DEF before the model attributes, which depend on its size."""
+    """Everything of MODEL_DEF before the model attributes, which depend on its size.
+
+    Raises InputError (bad-graph) when two graphs, or two nodes of a graph, have one name: readers keep one of them.
+    """
+    _require_names(model)
     encoder = _Encoder(weight_offsets or {}, port_names)
     head = text_field(1, model.name)
     if model.version:
@@ -79,6 +84,25 @@ def encode_graphs(
         chunks.append(header(7, _size(parts)))
         chunks += parts
     return tuple(_joined(chunks))
+
+
+def _require_names(model: ModelRecord) -> None:
+    names = [graph.name for graph in model.graphs]
+    if len({*names}) != len(names):
+        raise om_error("bad-graph", None, f"two of {len(names)} graphs are named {_first_repeated(names)!r}")
+    for graph in model.graphs:
+        if len({node.name for node in graph.nodes}) != len(graph.nodes):
+            repeated = _first_repeated([node.name for node in graph.nodes])
+            raise om_error("bad-graph", None, f"two nodes of graph {graph.name!r} are named {repeated!r}")
+
+
+def _first_repeated(names: list[str]) -> str:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            break
+        seen.add(name)
+    return name
 
 
 def encode_model_attrs(attrs: Mapping[str, Any]) -> bytes:

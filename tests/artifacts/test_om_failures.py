@@ -317,3 +317,26 @@ def test_of_several_faults_the_first_in_the_stated_order_is_told(tmp_path: Path)
     with pytest.raises(InputError) as caught:
         read_om(path).model().require_sound()
     assert [problem.kind for problem in caught.value.diagnostics] == ["bad-graph", "bad-weights"]
+
+
+def test_run_checks_the_digest_of_small_files_and_inspect_strict_that_of_all(
+    gecli: Gecli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As docs/inspect-om.md says: a damaged weight of a large file is not noticed by a run."""
+    from gecli.runtime import session
+
+    data = bytearray(om())
+    digest = hashlib.sha256(bytes(data[256:])).digest()
+    data[12:44], data[70:76] = digest, b"gecli1"
+    path = tmp_path / "d.om"
+    path.write_bytes(data)
+    session.Session().load(path)
+    data[-1000] ^= 1  # among the weights, which no node reads
+    path.write_bytes(data)
+    with pytest.raises(InputError) as caught:
+        session.Session().load(path)
+    assert caught.value.kind == "bad-checksum"
+    monkeypatch.setattr(session, "CHECKSUM_LIMIT_BYTES", 100)
+    session.Session().load(path)
+    done = gecli("inspect-om", "--strict", str(path))
+    assert done.returncode == 3 and "bad-checksum" in done.stderr

@@ -326,3 +326,17 @@ def test_nesting_without_end_is_refused(levels: int) -> None:
     with pytest.raises(InputError, match="MODEL_DEF") as caught:
         decode_model(data)
     assert caught.value.kind == "bad-proto"
+
+
+def test_two_graphs_or_two_nodes_of_one_name_are_not_written() -> None:
+    def graph(name: str, *nodes: str) -> GraphRecord:
+        made = [OpDesc(each, "Data", output_descs=[TensorDesc(DataType.FLOAT, (2,))]) for each in nodes]
+        return GraphRecord(name, made, placements={node: Placement(k) for k, node in enumerate(made)})
+
+    for model, words in (
+        (ModelRecord("m", [graph("g", "a", "b", "a")]), "two nodes of graph 'g' are named 'a'"),
+        (ModelRecord("m", [graph("g", "a"), graph("h"), graph("g")]), "two of 3 graphs are named 'g'"),
+    ):
+        with pytest.raises(InputError, match=words) as caught:
+            encode_model(model)
+        assert caught.value.kind == "bad-graph"
