@@ -27,8 +27,8 @@ def test_the_two_switches_of_ge_are_read() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "", "{", "x", "NaN", '{"cache_debug_mode": "failed"}', '{"cache_manual_check": 1}', '{"cache_debug_mode": null}',
-        '{"x": -Infinity}', '{"x": ' + "1" * 5000 + "}", "[" * 100_000,
+        "", "{", "x", "NaN", '{"cache_debug_mode": "failed"}', '{"cache_manual_check": 1}', '{"x": NaN}',
+        '{"cache_debug_mode": null}', '{"x": -Infinity}', '{"x": ' + "1" * 5000 + "}", "[" * 100_000,
     ],
 )  # fmt: skip
 def test_a_broken_file_stops_the_command(text: str) -> None:
