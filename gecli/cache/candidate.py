@@ -34,6 +34,7 @@ class Wanted(NamedTuple):
     match_foreign: Callable[[str, str], Verdict]  # path of the .om, source fingerprint
     explain: Callable[[Sidecar], list[str]] = lambda sidecar: []
     has_user_functions: bool = False
+    load: Callable[[Found], Verdict] | None = None  # brings an entry that fits into the session
 
 
 class Found(NamedTuple):
@@ -70,7 +71,17 @@ class Policy(NamedTuple):
 def check_record(
     directory: str, record: IndexRecord, wanted: Wanted, policy: Policy, stats: StatIndex, *, is_legacy: bool = False
 ) -> Found | Rejected:
-    """Run every check on the entry of an index record, in the order of the specification."""
+    """Run every check on the entry of an index record, in the order of the specification; the last one loads it."""
+    found = _checked(directory, record, wanted, policy, stats, is_legacy)
+    if wanted.load is None or isinstance(found, Rejected):
+        return found
+    verdict = wanted.load(found)
+    return Rejected(found.stem, verdict.reason, verdict.evidence, verdict.details) if verdict.reason else found
+
+
+def _checked(
+    directory: str, record: IndexRecord, wanted: Wanted, policy: Policy, stats: StatIndex, is_legacy: bool
+) -> Found | Rejected:
     stem = record.stem
     if record.problem:
         return Rejected(stem, record.problem, str(record.raw.get("cache_file_name", ""))[:200])

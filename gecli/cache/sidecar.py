@@ -12,6 +12,7 @@ from gecli.wire.regular_file import read_regular
 SCHEMA = 1
 MAX_REQUESTS = 8
 COMPONENTS = ("graph", "weights", "options", "toolchain")
+VARIABLE_MEMORY = "variable_memory"  # how the nodes in variable memory were placed; gecli only
 CONFIRMED, USER_FUNCTIONS = "confirmed", "user_functions"  # members for the manual check
 
 

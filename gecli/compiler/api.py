@@ -40,6 +40,7 @@ from gecli.variables.var_match import VarMatch
 
 if TYPE_CHECKING:
     from gecli.compiler.cached_compile import Compiled, Work
+    from gecli.compiler.session_cache import SessionCache
     from gecli.compiler.weight_output import PendingWeights
 
 Progress = Callable[[str, str], None]
@@ -210,10 +211,15 @@ def _all_up_to_date(jobs: list[Job], loaded: list[LoadedModel], options: Options
 
 
 def _compile_together(
-    jobs: list[Job], loaded: list[LoadedModel], options: Options, progress: Progress | None
+    jobs: list[Job],
+    loaded: list[LoadedModel],
+    options: Options,
+    progress: Progress | None,
+    source: SessionCache | None = None,
 ) -> list[ModelResult]:
-    """Compile models in one session, without the cache."""
+    """Compile models in one session, without the cache, or with models taken from `source`."""
     session = new_session(options)
+    session.source = source
     fingerprints = [fingerprint(each, job, options, session) for each, job in zip(loaded, jobs)]
     members = [session.add(each.graph, each.overrides, stem=job.stem) for each, job in zip(loaded, jobs)]
     failed = session.compile_all(progress, keep_going=options.flag("keep-going"))
@@ -222,6 +228,9 @@ def _compile_together(
     memory_notes = [_compacted(session)] if options.flag("compact-variables") else []
     results = []
     for job, each, member, digest in zip(jobs, loaded, members, fingerprints):
+        if source is not None and member.taken is not None:
+            results.append(source.result(session, member))
+            continue
         pending = _external_of(member, job, options)
         image = image_of(member, session, each, job, options, digest)
         results.append(describe(job, each, member, session, image, options))
@@ -230,8 +239,9 @@ def _compile_together(
     check_results(results, options)
     with published_together():
         for result, member, job in zip(results, members, jobs):
-            assert member.compiled is not None
-            publish(job, member.compiled.record, result)
+            built = member.compiled or member.taken
+            assert built is not None
+            publish(job, built.record, result)
         if options.text("session-out"):
             from gecli.compiler.session_file import save_session
 
@@ -262,7 +272,8 @@ def _compile_cached(
 ) -> list[ModelResult]:
     """Take models from the cache, or compile and store them. Outputs appear when all models are ready."""
     from gecli.compiler.cached_compile import CachedCompiler, Compiled, uses_session
-    from gecli.compiler.direct_hit import deliver_direct, direct_hits
+    from gecli.compiler.direct_hit import deliver_direct, direct_hits, has_session_file
+    from gecli.compiler.readdressing import memory_member
 
     stats = StatIndex(trusting=setup.cache.verify != "full")
     direct = None if loaded else direct_hits(setup, jobs, options, stats, check_read)
@@ -271,12 +282,15 @@ def _compile_cached(
         with suppress(OSError), published_together():
             return [deliver_direct(setup, job, found, options, stats) for job, found in zip(jobs, direct)]
     loaded = loaded or _load(jobs, options, progress, check_read)
-    if len(jobs) > 1 and uses_session(loaded, options):
+    is_session = has_session_file(options) or (len(jobs) > 1 and uses_session(loaded, options))
+    if is_session and options.integer("ge.externalWeight"):
         results = _compile_together(jobs, loaded, options, progress)
         for result in results:
             result.cache = CacheUse("bypassed", reason="session")
-            result.notes.append("the cache is not used for several models that share variables")
+            result.notes.append("the cache is not used for a session whose models have external weights")
         return results
+    if is_session:
+        return _compile_session_cached(jobs, loaded, options, progress, setup, notify, stats)
 
     def compile_one(work: Work) -> Compiled:
         session = new_session(options)
@@ -289,7 +303,7 @@ def _compile_cached(
         result.pending = pending
         check_results([result], options)
         lay_out = partial(image_of, member, session, work.loaded, work.job, options, work.digest)
-        return Compiled(result, member.compiled.record, lay_out)
+        return Compiled(result, member.compiled.record, lay_out, memory_member(member.compiled))
 
     session = new_session(options)
     compiler = CachedCompiler(setup, options, stats, compile_one, lambda: new_session(options).manager, notify)
@@ -312,6 +326,42 @@ def _compile_cached(
     if not_stored:
         publish_waiting()  # --require-cache: the outputs are made, the status tells of the cache
         raise not_stored[0]
+    return results
+
+
+def _compile_session_cached(
+    jobs: list[Job],
+    loaded: list[LoadedModel],
+    options: Options,
+    progress: Progress | None,
+    setup: CacheSetup,
+    notify: Notify | None,
+    stats: StatIndex,
+) -> list[ModelResult]:
+    """Take the models of a session from the cache one after the other, or compile and store them."""
+    from gecli.compiler.cached_compile import CachedCompiler
+    from gecli.compiler.session_cache import compile_through_cache
+
+    session = new_session(options)
+    digests = [fingerprint(each, job, options, session) for job, each in zip(jobs, loaded)]
+
+    def compiled(session: Session, member: Member) -> ModelResult:
+        position = member.graph_id - session.first_graph_id
+        job, each, digest = jobs[position], loaded[position], digests[position]
+        return describe(job, each, member, session, image_of(member, session, each, job, options, digest), options)
+
+    compiler = CachedCompiler(setup, options, stats, None, lambda: new_session(options).manager, notify)
+    works = [
+        compiler.work_of(position, job, each, digest)
+        for position, (job, each, digest) in enumerate(zip(jobs, loaded, digests))
+    ]
+    if len(jobs) > 1 or options.text("session-out"):
+        for work in works:
+            work.request = None  # the outputs may be other bytes than the entry's files
+    together = partial(_compile_together, jobs, loaded, options, progress)
+    results = compile_through_cache(compiler, works, together, compiled)
+    for result, each in zip(results, loaded):
+        result.files_read = list(each.files)
     return results
 
 
@@ -392,7 +442,7 @@ def describe(
     ]
     result.options = options.records()
     result.session = options.text("session") or "default"
-    result.variables = variable_rows(compiled, session.manager)
+    result.variables = variable_rows(compiled.variables, compiled.record, session.manager)
     memory = plan.memory
     result.memory = {
         "feature_bytes": plan.memory_bytes,

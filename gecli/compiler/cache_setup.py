@@ -73,8 +73,8 @@ def _cache_setup(options: Options, jobs: Sequence[Job]) -> CacheSetup | CacheOff
     graphs = [f"--{name}" for name in ("emit", "explain-variable", "dump-graph") if options.get(name)]
     if graphs:
         return CacheOff(f"the cache is not used with {', '.join(graphs)}: an entry holds no graph", "disabled")
-    if options.text("session-in") or options.text("session-out"):
-        return CacheOff("the cache is not used with --session-in and --session-out", "session")
+    if options.flag("compact-variables"):
+        return CacheOff("the cache is not used with --compact-variables: it places what was compiled anew", "disabled")
     from gecli.cache.model_cache import CacheDir
 
     cache = CacheDir(directory, conf, "debug" if conf.debug_mode else mode, options.text("cache-verify") or "fast")

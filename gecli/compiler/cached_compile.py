@@ -6,23 +6,21 @@ Every fault of the cache directory ends in a compile without it and a warning, n
 from __future__ import annotations
 
 import errno
-import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, field
+from dataclasses import field
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gecli.cache.candidate import Found, Rejected, Verdict, Wanted
 from gecli.cache.confirmation import has_user_functions
-from gecli.cache.differences import components_of, differences
+from gecli.cache.differences import differences
 from gecli.cache.events import event, record
 from gecli.cache.fingerprint import Fingerprint
 from gecli.cache.foreign import match_foreign
 from gecli.cache.gc import collect_sometimes, make_room
 from gecli.cache.graph_key import auto_key
-from gecli.cache.layout import host_name
 from gecli.cache.lock import KeyLock, LockTimeout, LockUnavailable, wait_for_writers
 from gecli.cache.model_cache import (
     QUARANTINED,
@@ -35,12 +33,11 @@ from gecli.cache.model_cache import (
 )
 from gecli.cache.near_entries import near_entries
 from gecli.cache.recovery import append_record, recover, set_aside_entry
-from gecli.cache.sidecar import COMPONENTS, CONFIRMED, SCHEMA, USER_FUNCTIONS, Sidecar
+from gecli.cache.sidecar import COMPONENTS, Sidecar
 from gecli.cache.stat_index import StatIndex, write_rows
 from gecli.cache.store import NO_SPACE, Written, file_mode, forget_full, store_entry
 from gecli.compiler.cache_setup import CacheSetup
 from gecli.compiler.direct_hit import (
-    REPORT_MEMBERS,
     Request,
     conf_warnings,
     deliver,
@@ -48,6 +45,7 @@ from gecli.compiler.direct_hit import (
     hit_result,
     request_of,
 )
+from gecli.compiler.entry_sidecar import describe_foreign, sidecar_content
 from gecli.compiler.job import Job
 from gecli.compiler.result import CacheUse, ModelResult
 from gecli.errors import CacheError, Diagnostic, GecliError
@@ -57,7 +55,6 @@ from gecli.planning.weight_names import COMBINED
 from gecli.records import dataclass
 from gecli.variables.var_manager import VarManager
 from gecli.variables.var_match import VarMatch, match, why_contradictory
-from gecli.version import __version__
 
 if TYPE_CHECKING:
     from gecli.artifacts.om_writer import OmImage
@@ -77,6 +74,7 @@ class Compiled(NamedTuple):
     result: ModelResult
     record: VarMatch
     lay_out: Callable[[], OmImage]
+    memory: dict[str, Any] | None = None
 
 
 class StoredWeights(NamedTuple):
@@ -108,7 +106,8 @@ class Work:
 class CachedCompiler:
     """Compiles the models of one command that share no variables, each through the cache.
 
-    `compile_one` compiles a work's graph from scratch in an empty session.
+    `compile_one` compiles a work's graph from scratch in an empty session; the models of one session are compiled
+    elsewhere (`gecli.compiler.session_cache`), with the steps of this class.
     """
 
     def __init__(
@@ -116,7 +115,7 @@ class CachedCompiler:
         setup: CacheSetup,
         options: Options,
         stats: StatIndex,
-        compile_one: Callable[[Work], Compiled],
+        compile_one: Callable[[Work], Compiled] | None,
         new_manager: Callable[[], VarManager],
         say: Callable[[str], None] | None = None,
     ) -> None:
@@ -133,6 +132,9 @@ class CachedCompiler:
     def work_of(self, position: int, job: Job, loaded: LoadedModel, digest: Fingerprint) -> Work:
         key = self.setup.key_of(position) or auto_key(job.stem, digest.combined)
         request = request_of(self.cache, job, self.options, self.stats, loaded.files)
+        return self.new_work(job, loaded, digest, key, request)
+
+    def new_work(self, job: Job, loaded: LoadedModel, digest: Fingerprint, key: str, request: Request | None) -> Work:
         return Work(job, loaded, digest, key, request, CacheUse(STATES[self.cache.mode], key, self.setup.key_origin))
 
     def prepare(self, work: Work) -> None:
@@ -146,12 +148,12 @@ class CachedCompiler:
                 self._take(work, lookup)
                 self._learn_later(work)
                 return
-        if self.cache.mode == "ro" or self._is_write_protected(work):
+        if self.cache.mode == "ro" or self.is_write_protected(work):
             self._read_only(work, wanted)
             return
         with ExitStack() as stack:
             try:
-                stack.enter_context(self._lock(work))
+                stack.enter_context(self.lock(work))
             except LockTimeout as error:
                 self._bypass(work, error)
                 return
@@ -173,20 +175,24 @@ class CachedCompiler:
                 # The entry vanished between decision and use (a gc, or a full disk of somebody else).
                 result = self._deliver_without_entry(work, error)
         result.cache = work.use
-        result.warnings = [*result.warnings, *self._conf_warnings, *work.warnings]
-        result.notes = [*result.notes, *work.notes]
-        self._conf_warnings = []
+        self.tell(work, result)
         if work.use.stored:
             collect_sometimes(self.cache.path, self.cache.conf, time.time())
         return result
+
+    def tell(self, work: Work, result: ModelResult) -> None:
+        """Add to a report what went wrong with the cache."""
+        result.warnings = [*result.warnings, *self._conf_warnings, *work.warnings]
+        result.notes = [*result.notes, *work.notes]
+        self._conf_warnings = []
 
     def _deliver_without_entry(self, work: Work, error: OSError) -> ModelResult:
         work.warnings.append(_warning("G5002", f"cache entry {work.use.entry} cannot be read", error, "io_error"))
         work.entry = None
         if work.compiled is None:
             work.use = CacheUse("bypassed", work.key, self.setup.key_origin, reason="io_error")
-            work.compiled = self.compile_one(work)
-            work.result = work.compiled.result
+            self._compile(work)
+        assert work.compiled is not None
         return work.compiled.result
 
     # ------------------------------------------------------------------ the three ways
@@ -195,30 +201,36 @@ class CachedCompiler:
         lookup = Lookup(None, "refresh")
         if self.cache.mode != "refresh":
             if self.cache.mode == "rw":
-                self._recover(work)
+                self.recover(work)
             lookup = look(self.cache, work.key, wanted, self.stats)
         if self.cache.mode == "debug":
-            self._debug(work, lookup)
+            self.note_debug(work, lookup)
+            self._compile(work)
             return
         if lookup.found is not None:
             self._take(work, lookup)
             self._learn(work)
             return
-        self._explain(work, lookup)
-        work.use.reason = lookup.reason
-        self._count(event("miss", work.key, lookup.reason))
-        self._set_aside(work, lookup)
-        work.passed_over = lookup.rejected
+        self.note_miss(work, lookup, is_locked=True)
         start = perf_counter()
         compiled = self._compile(work)
-        self._store(work, compiled, perf_counter() - start)
+        self.store(work, compiled, perf_counter() - start)
 
-    def _debug(self, work: Work, lookup: Lookup) -> None:
-        self._explain(work, lookup)
+    def note_miss(self, work: Work, lookup: Lookup, *, is_locked: bool) -> None:
+        """Say why a model is compiled; with the lock, damaged entries are set aside."""
+        work.use = CacheUse(STATES[self.cache.mode], work.key, self.setup.key_origin, reason=lookup.reason)
+        self.explain(work, lookup)
+        self.count(event("miss", work.key, lookup.reason))
+        if is_locked:
+            self._set_aside(work, lookup)
+            work.passed_over = lookup.rejected
+
+    def note_debug(self, work: Work, lookup: Lookup) -> None:
+        """Say what would have been found."""
+        self.explain(work, lookup)
         work.use.would_hit, work.use.reason = lookup.found is not None, lookup.reason or "debug_mode"
         if lookup.found:
             work.use.entry, work.use.via = lookup.found.stem, lookup.found.via
-        self._compile(work)
 
     def _read_only(self, work: Work, wanted: Wanted) -> None:
         if not wait_for_writers(self.cache.path, work.key, self.setup.lock_timeout_s):
@@ -227,16 +239,17 @@ class CachedCompiler:
         is_asked = self.cache.mode != "refresh"
         lookup = look(self.cache, work.key, wanted, self.stats) if is_asked else Lookup(None, "refresh")
         if self.cache.mode == "debug":
-            self._debug(work, lookup)
+            self.note_debug(work, lookup)
+            self._compile(work)
             return
         if lookup.found is not None:
             self._take(work, lookup)
             return
-        self._explain(work, lookup)
+        self.explain(work, lookup)
         work.use.reason = lookup.reason
         self._compile(work)
 
-    def _is_write_protected(self, work: Work) -> bool:
+    def is_write_protected(self, work: Work) -> bool:
         """Whether the directory cannot be written: then it is used as with --cache-mode ro, which one line says.
 
         Raises CacheError when the cache is required.
@@ -250,7 +263,14 @@ class CachedCompiler:
         return True
 
     def _without_lock(self, work: Work, wanted: Wanted, error: LockUnavailable) -> None:
-        """Read the key without its lock, unless the cache is required: entries are never changed."""
+        """Read the key without its lock: entries are never changed."""
+        self.note_unavailable(work, error)
+        self._read_only(work, wanted)
+        if work.use.state != "hit":
+            work.use.state, work.use.reason = "bypassed", "lock_unavailable"
+
+    def note_unavailable(self, work: Work, error: LockUnavailable) -> None:
+        """Warn that nothing is stored. Raises CacheError when the cache is required."""
         message, do = f"the lock of cache key {work.key} cannot be used", "check the permissions of the .lock file"
         if self.setup.is_required:
             raise CacheError("G5002", message, why=str(error), do=do, kind="lock_unavailable")
@@ -258,25 +278,29 @@ class CachedCompiler:
         work.warnings.append(
             Diagnostic("G5002", text, why=str(error), do=do, kind="lock_unavailable", severity="warning")
         )
-        self._read_only(work, wanted)
-        if work.use.state != "hit":
-            work.use.state, work.use.reason = "bypassed", "lock_unavailable"
 
     def _bypass(self, work: Work, error: LockTimeout) -> None:
         """Compile without the cache, unless it is required."""
+        reason = self.note_timeout(work, error)
+        work.use = CacheUse("bypassed", work.key, self.setup.key_origin, reason=reason)
+        self.count(event("miss", work.key, reason))
+        self._compile(work)
+
+    def note_timeout(self, work: Work, error: LockTimeout) -> str:
+        """Warn that the cache is not used; the reason's code. Raises CacheError when the cache is required."""
         message, why = f"the lock of cache key {work.key} was not obtained", f"held by {error}"
         reason, do = "lock_timeout", "raise --lock-timeout"
         if self.setup.is_required:
             raise CacheError("G5001", message, why=why, do=do, kind=reason)
         text = f"{message}; compiled without the cache"
         work.warnings.append(Diagnostic("G5001", text, why=why, do=do, kind=reason, severity="warning"))
-        work.use = CacheUse("bypassed", work.key, self.setup.key_origin, reason=reason)
-        self._count(event("miss", work.key, reason))
-        self._compile(work)
+        return reason
 
     # ------------------------------------------------------------------ steps
 
-    def _lock(self, work: Work) -> KeyLock:
+    def lock(self, work: Work) -> KeyLock:
+        """The lock of a model's key, which tells the user who is waited for."""
+
         def waiting(seconds: float, holder: str) -> None:
             if self.say:
                 self.say(f"waiting {seconds:.0f} s for key {work.key}, held by {holder}")
@@ -290,7 +314,8 @@ class CachedCompiler:
             leaves_record=self.cache.may_write,
         )
 
-    def _recover(self, work: Work) -> None:
+    def recover(self, work: Work) -> None:
+        """Bring the index of a key in order; needs its lock."""
         try:
             for sentence in recover(self.cache.path, work.key, self.stats, self.mode):
                 work.warnings.append(Diagnostic("G5002", sentence, severity="warning", kind="index_corrupt"))
@@ -315,6 +340,7 @@ class CachedCompiler:
                 )
 
     def _compile(self, work: Work) -> Compiled:
+        assert self.compile_one is not None
         work.compiled = self.compile_one(work)
         work.result = work.compiled.result
         return work.compiled
@@ -324,15 +350,16 @@ class CachedCompiler:
         work.entry = lookup.found
         work.result = hit_result(work.job, lookup.found, self.setup, self.options)
         if lookup.found.sidecar is None:
-            _describe_foreign(work.result, work.loaded)
+            describe_foreign(work.result, work.loaded)
         explanation = work.use.explanation
         work.use = work.result.cache
         work.use.explanation = explanation
-        self._explain(work, lookup)
+        self.explain(work, lookup)
         for text in lookup.found.warnings:
             work.warnings.append(Diagnostic("G5002", text, severity="warning"))
 
-    def _explain(self, work: Work, lookup: Lookup) -> None:
+    def explain(self, work: Work, lookup: Lookup) -> None:
+        """What --explain-cache shows."""
         if self.setup.explain:
             work.use.explanation = lookup.explanation()
             if lookup.reason == "no_entry" and not self.setup.keys:
@@ -374,7 +401,7 @@ class CachedCompiler:
         save_entry_rows(self.cache, work.key, stem, self.stats, work.entry.sidecar if work.entry else None)
         write_rows(model_rows_path(self.cache.path, work.job.source), self.stats.rows_of(work.request.files))
 
-    def _store(self, work: Work, compiled: Compiled, seconds: float) -> None:
+    def store(self, work: Work, compiled: Compiled, seconds: float) -> None:
         """Store what was compiled; a failure is a warning, or exit status 7 after delivery."""
         from gecli.wire.var_manager import encode_var_match
 
@@ -385,7 +412,7 @@ class CachedCompiler:
         stored = StoredWeights([], None)
 
         def describe(stem: str, files: dict[str, Any]) -> Sidecar:
-            content = _sidecar_content(work, result, record, stem, files, seconds)
+            content = sidecar_content(work, result, record, stem, files, seconds, compiled.memory)
             content["weights"] = [each.as_json() for each in stored.ranges]
             if not self._is_direct:
                 content["fingerprint"]["requests"] = []
@@ -416,10 +443,10 @@ class CachedCompiler:
             if self.setup.is_required:
                 why = error.strerror or str(error)
                 work.not_stored = CacheError("G5003", message, why=why, kind="io_error", file=self.cache.path)
-            self._count(event("write_error", work.key, name))
+            self.count(event("write_error", work.key, name))
             return
         size_bytes = sum(size for size, _ in written.digests.values())
-        self._count(event("write", work.key, seconds=seconds, size_bytes=size_bytes))
+        self.count(event("write", work.key, seconds=seconds, size_bytes=size_bytes))
         work.use.stored, work.use.entry = True, written.stem
         self._note_older(work)
         if not self._is_direct:
@@ -447,7 +474,8 @@ class CachedCompiler:
                 "(gecli cache gc --superseded removes them)"
             )
 
-    def _count(self, what: str) -> None:
+    def count(self, what: str) -> None:
+        """Note an event for `gecli cache stats`."""
         if self.cache.may_write:
             record(self.cache.path, what)
 
@@ -476,12 +504,12 @@ class CachedCompiler:
             for each, place in zip(pending.weights, places):
                 each.move_to(*place)
 
-    def wanted(self, work: Work) -> Wanted:
-        """What an entry must be to hold this model's outputs."""
+    def wanted(self, work: Work, manager: VarManager | None = None) -> Wanted:
+        """What an entry must be to hold this model's outputs, in a new session or in that of `manager`."""
         return Wanted(
             _fingerprint_of(work),
             work.digest.source,
-            lambda rdcpkt: _match_variables(rdcpkt, self.new_manager()),
+            lambda rdcpkt: _match_variables(rdcpkt, manager or self.new_manager()),
             lambda om, source: match_foreign(om, source, work.loaded.graph, lenient=self.cache.conf.manual_check),
             lambda sidecar: differences(sidecar, work.digest),
             has_user_functions(work.loaded.graph),
@@ -525,71 +553,6 @@ def _match_variables(rdcpkt: str | None, manager: VarManager) -> Verdict:
         details = (f"state after its compile: {result.after}", f"state before it: {before}")
         return Verdict(reason=result.reason, evidence=str(found), details=details)
     return Verdict(str(result.side))
-
-
-def _sidecar_content(
-    work: Work, result: ModelResult, record: VarMatch, stem: str, files: dict[str, Any], seconds: float
-) -> dict[str, Any]:
-    from datetime import UTC, datetime
-
-    digest = work.digest
-    report = {name: getattr(result, name) for name in REPORT_MEMBERS}
-    return {
-        "schema": SCHEMA,
-        "graph_key": work.key,
-        "entry": stem,
-        "created_utc": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
-        "compile_seconds": round(seconds, 3),
-        "created_by": {"tool": "gecli", "version": __version__, "host": host_name(), "pid": os.getpid()},
-        "fingerprint": {
-            "combined": digest.combined,
-            "requests": [work.request.digest] if work.request else [],
-            "graph": digest.graph,
-            "weights": digest.weights,
-            "options": digest.options,
-            "toolchain": digest.toolchain,
-        },
-        "components": components_of(digest),
-        "files": files,
-        "weight_dir": "weight",
-        "weights": [],
-        "vars": {
-            "before": sorted(record.before.var_desc_map),
-            "after": sorted(record.after.var_desc_map),
-            "changed": list(record.after.changed_var_names),
-            "staged": sorted(record.after.staged_var_desc_map),
-        },
-        "guard": None,
-        CONFIRMED: False,
-        USER_FUNCTIONS: has_user_functions(work.loaded.graph),
-        "report": {**report, "warnings": [asdict(each) for each in result.warnings]},
-    }
-
-
-def _describe_foreign(result: ModelResult, loaded: LoadedModel) -> None:
-    """The report of an entry that came without one: what the source model says."""
-    result.front_end = loaded.front_end
-    result.inputs = [
-        {
-            "name": node.name,
-            "dtype": node.output_descs[0].dtype.serial,
-            "shape": list(node.output_descs[0].shape),
-            "format": node.output_descs[0].format.name,
-        }
-        for node in loaded.graph.inputs
-    ]
-    result.outputs = [
-        {
-            "name": f"{port.node.name}:{port.index}",
-            "dtype": port.desc.dtype.serial,
-            "shape": list(port.desc.shape),
-            "format": port.desc.format.name,
-        }
-        for port in loaded.graph.outputs
-    ]
-    names = ("feature_bytes", "reusable_bytes", "lower_bound_bytes", "weight_bytes", "variable_bytes", "variable_base")
-    result.memory = {**dict.fromkeys(names, 0), "streams": 1, "events": 0}
-    result.notes = ["memory sizes are not known: the cache entry has no report"]
 
 
 def _warning(code: str, message: str, error: OSError, kind: str) -> Diagnostic:

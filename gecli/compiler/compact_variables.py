@@ -29,7 +29,7 @@ def compact_variables(session: Session) -> int:
         plans = []
         for member in session.members:
             assert member.compiled is not None
-            plans.append(place_graph(member.compiled.graph, manager, member.graph_id, reuse=session.reuse)[1])
+            plans.append(place_graph(member.compiled.graph, manager, member.graph_id, reuse=session.reuse).plan)
     except BaseException:
         manager.restore(state)
         raise

@@ -15,7 +15,7 @@ from gecli.cache.candidate import Found
 from gecli.cache.events import hit_event, record
 from gecli.cache.layout import OM, RDCPKT, entry_path
 from gecli.cache.model_cache import CacheDir, find_request, model_rows_path, note_use, save_entry_rows
-from gecli.cache.request_digest import known_files, option_items, request_digest
+from gecli.cache.request_digest import EMPTY_SESSION, known_files, option_items, request_digest
 from gecli.cache.stat_index import StatIndex, StatRow, numbers_of, short_name, touch_as_witness, write_rows
 from gecli.compiler.cache_setup import CacheSetup
 from gecli.compiler.job import is_one_file
@@ -48,7 +48,7 @@ def direct_hits(
     Several models of one session are taken only if none has variables, because they would share them. `check_read` is
     told of each model and its files, and may raise.
     """
-    if setup.cache.mode not in ("rw", "ro"):
+    if setup.cache.mode not in ("rw", "ro") or options.text("session-out"):
         return None
     found = []
     for position, job in enumerate(jobs):
@@ -60,6 +60,11 @@ def direct_hits(
             check_read(job.source, request.files)
         found.append(entry)
     return found
+
+
+def has_session_file(options: Options) -> bool:
+    """Whether the session goes on from another command, or to one."""
+    return bool(options.text("session-in") or options.text("session-out"))
 
 
 def request_of(
@@ -75,7 +80,9 @@ def request_of(
         items = option_items(options, stats, job.stem, job.source)
         if files is None:
             files = known_files(model_rows_path(cache.path, job.source), job.source, stats)
-        return Request(list(files), request_digest(files, items, stats), items)
+        session_file = options.text("session-in")
+        session = f"sha256:{stats.sha256(session_file)}" if session_file else EMPTY_SESSION
+        return Request(list(files), request_digest(files, items, stats, session), items)
     except OSError:
         return None  # the loader says what is wrong with the file
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gecli.errors import CompileError, Diagnostic
 from gecli.ir.graph import Graph
@@ -15,7 +15,7 @@ from gecli.passes.pipeline import Instrument, PassRecord, Timeline, run_pipeline
 from gecli.passes.registry import pipeline
 from gecli.planning.model_plan import ModelPlan, plan_model
 from gecli.records import dataclass
-from gecli.variables.assignment import assign_variable_memory, record_assigned, variable_ports
+from gecli.variables.assignment import assign_variable_memory, is_placed_by_name, record_assigned, variable_ports
 from gecli.variables.limits import MemoryLimits
 from gecli.variables.rebuild_control import RebuildControl
 from gecli.variables.var_manager import VarManager
@@ -37,6 +37,18 @@ class CompiledGraph:
     warnings: list[Diagnostic] = field(default_factory=list)
     variables: tuple[OpDesc, ...] = ()
     external: tuple[ExternalWeight, ...] = ()
+    assigned: Mapping[OpDesc, int] = field(default_factory=dict)  # every node in variable memory, in order
+    given_values: tuple[str, ...] = ()  # variables that get a value here
+    is_portable: bool = False  # whether name and descriptor of each node in variable memory say all about its place
+
+
+class Placed(NamedTuple):
+    """A graph with its memory: the nodes in variable memory, the plan of the rest, variables that get a value."""
+
+    assigned: Mapping[OpDesc, int]
+    plan: ModelPlan
+    given_values: tuple[str, ...]
+    has_broadcasts: bool
 
 
 class StoppedEarly(Exception):
@@ -77,7 +89,8 @@ def compile_graph(
         if on_stage:
             on_stage("Build")
         external = () if externalise is None else externalise(graph)
-        assigned, plan = place_graph(graph, manager, graph_id, reuse=reuse)
+        placed = place_graph(graph, manager, graph_id, reuse=reuse)
+        assigned, plan = placed.assigned, placed.plan
         ctx.warnings += _races(graph, plan, assigned, strict=settings.strict_order)
     except BaseException:
         manager.restore(state)
@@ -86,17 +99,28 @@ def compile_graph(
     ctx.warnings += _beyond_limit(graph.name, plan, manager.limits)
     record = VarMatch(before, record_of(manager, graph_id))
     variables = tuple(node for node in assigned if node.is_variable)
-    return CompiledGraph(graph, plan, record, timeline.records, ctx.records, ctx.warnings, variables, external)
+    is_portable = not placed.has_broadcasts and not manager.resource.shares_memory_between_batches
+    return CompiledGraph(
+        graph,
+        plan,
+        record,
+        timeline.records,
+        ctx.records,
+        ctx.warnings,
+        variables,
+        external,
+        assigned,
+        placed.given_values,
+        is_portable and all(map(is_placed_by_name, assigned)),
+    )
 
 
-def place_graph(
-    graph: Graph, manager: VarManager, graph_id: int, *, reuse: bool
-) -> tuple[Mapping[OpDesc, int], ModelPlan]:
+def place_graph(graph: Graph, manager: VarManager, graph_id: int, *, reuse: bool) -> Placed:
     """Give the variables of a graph their addresses and lay out the rest of its memory. Raises CompileError."""
     assigned = assign_variable_memory(graph, manager, graph_id)
     ports = variable_ports(graph, manager, assigned)
-    record_assigned(manager, assigned, ports)
-    return assigned, plan_model(graph, ports, assigned, reuse=reuse)
+    given = record_assigned(manager, assigned, ports)
+    return Placed(assigned, plan_model(graph, ports, assigned, reuse=reuse), given, bool(ports.broadcasts))
 
 
 def _races(graph: Graph, plan: ModelPlan, assigned: Mapping[OpDesc, int], *, strict: bool) -> list[Diagnostic]:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from gecli.compiler.graph_compiler import CompiledGraph, compile_graph
 from gecli.errors import CompileError, Diagnostic, GecliError, InvalidOption
@@ -20,6 +20,7 @@ from gecli.variables.rebuild_control import RESOURCE_TYPES, RebuildControl
 from gecli.variables.var_manager import VarManager
 
 if TYPE_CHECKING:
+    from gecli.compiler.readdressing import Readdressed
     from gecli.planning.external_weights import ExternalWeight
 
 SHAPE_FAULT = "G2001"
@@ -32,10 +33,25 @@ class Member:
     graph: Graph
     graph_id: int
     compiled: CompiledGraph | None = None
+    taken: Readdressed | None = None  # from the cache, instead of a compile
     compile_count: int = 0
     overrides: tuple[Diagnostic, ...] = ()  # fixed dimensions of inputs that options replaced
     events: list[dict[str, Any]] = field(default_factory=list)  # who made whom stale, as records of a pass
     stem: str = ""  # names its file of external weights
+
+    @property
+    def is_built(self) -> bool:
+        return self.compiled is not None or self.taken is not None
+
+
+class EntrySource(Protocol):
+    """A cache behind a session."""
+
+    def take(self, session: Session, member: Member) -> Readdressed | None:
+        """An entry for the session's present state, which is then as after a compile; None for a miss."""
+
+    def keep(self, session: Session, member: Member) -> None:
+        """Store what was just compiled."""
 
 
 @dataclass(slots=True)
@@ -58,6 +74,7 @@ class Session:
     rebuild: RebuildControl = field(default_factory=RebuildControl)
     members: list[Member] = field(default_factory=list)
     first_graph_id: int = 1
+    source: EntrySource | None = None
 
     def __post_init__(self) -> None:
         if self.manager is None:
@@ -87,7 +104,7 @@ class Session:
             assert runs <= limit, "a session must need a bounded number of compiles"
             counts = {name: self.rebuild.changes(name) for name in _variables_of(member)}
             try:
-                self.compile(member, on_stage)
+                self._build(member, on_stage)
             except GecliError as error:
                 if not keep_going:
                     raise
@@ -95,7 +112,7 @@ class Session:
                 continue
             self._record_changes(member, [name for name, count in counts.items() if self.rebuild.changes(name) > count])
             for other in self.members:
-                stale = other.compiled is not None and self.rebuild.is_stale(other.graph_id)
+                stale = other.is_built and self.rebuild.is_stale(other.graph_id)
                 if not stale or other in queue:
                     continue
                 if not self.allow_rebuild:
@@ -112,12 +129,25 @@ class Session:
         """Say who made whom stale, for --explain-variable."""
         for name in names:
             users = self.rebuild.users(name)
-            stale = [each for each in self.members if each is not member and each.compiled and each.graph_id in users]
+            stale = [each for each in self.members if each is not member and each.is_built and each.graph_id in users]
             if stale:
                 graphs = [each.graph.name for each in stale]
                 member.events.append(_event("made stale", name, graphs=graphs))
             for each in stale:
                 each.events.append(_event("stale", name, by=member.graph.name))
+
+    def _build(self, member: Member, on_stage: Callable[[str, str], None] | None) -> None:
+        """Take a member from the cache, or compile and keep it."""
+        if self.source is None:
+            self.compile(member, on_stage)
+            return
+        member.taken = self.source.take(self, member)
+        if member.taken is not None:
+            member.compiled = None
+            self.rebuild.build_end(member.graph_id)
+            return
+        self.compile(member, on_stage)
+        self.source.keep(self, member)
 
     def compile(self, member: Member, on_stage: Callable[[str, str], None] | None = None) -> CompiledGraph:
         """Compile one member against the session's present state. Raises GecliError."""

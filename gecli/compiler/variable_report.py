@@ -5,23 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from gecli.compiler.graph_compiler import CompiledGraph
+from gecli.ir.op_desc import OpDesc
 from gecli.ir.tensor_desc import TensorDesc
 from gecli.variables.var_key import VarKey
 from gecli.variables.var_manager import VarManager
+from gecli.variables.var_match import VarMatch
 from gecli.variables.var_resource import VarAddress, VarResource
 
 
-def variable_rows(compiled: CompiledGraph, manager: VarManager) -> list[dict[str, Any]]:
-    """One row a variable: declared and stored form, address, road, whether this graph changed it."""
+def variable_rows(nodes: Iterable[OpDesc], record: VarMatch, manager: VarManager) -> list[dict[str, Any]]:
+    """One row a variable node: declared and stored form, address, road, whether this graph changed it."""
     variables = manager.resource
-    changed = set(compiled.record.after.changed_var_names)
+    changed = set(record.after.changed_var_names)
     forms = _forms(variables)
     rows = []
-    for node in compiled.variables:
+    for node in nodes:
         stored = node.output_descs[0]
         declared = variables.declared_desc(node.name) or stored
-        road = compiled.record.after.var_trans_roads_map.get(node.name, ())
+        road = record.after.var_trans_roads_map.get(node.name, ())
         rows.append(
             {
                 "name": node.name,

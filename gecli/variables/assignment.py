@@ -62,6 +62,25 @@ def manager_name(node: OpDesc) -> str:
     return node.attrs.get(SRC_CONST_NAME) or node.name
 
 
+def is_placed_by_name(node: OpDesc) -> bool:
+    """Whether name, type and descriptor of a node say all that decides its memory."""
+    return not any(node.attrs.get(name) for name in (SRC_CONST_NAME, SRC_VAR_NAME, OUTPUT_MEMORY_TYPE))
+
+
+def place_again(node: OpDesc, desc: TensorDesc, manager: VarManager, graph_id: int, where: str) -> int:
+    """The logical address in this session of a node that was placed in another one, as a compile gives it.
+
+    Raises as `assign_variable_memory`.
+    """
+    resource = manager.resource
+    if resource.exists_as(node.name, desc):
+        resource.require_fits(node.name, desc, where)
+    else:
+        manager.assign(node.name, desc, node, where)
+        resource.set_allocated_graph_id(node.name, graph_id)
+    return resource.address_of(node.name, desc)
+
+
 def _place(node: OpDesc, manager: VarManager, graph: Graph, graph_id: int) -> tuple[OpDesc, TensorDesc, int]:
     where = f"graph {graph.name!r}, node {node.name!r}"
     if not node.output_descs:
@@ -174,15 +193,19 @@ def assign_var_attrs(graph: Graph, manager: VarManager) -> VariablePorts:
     return VariablePorts(offsets, aliases, tuple(broadcasts))
 
 
-def record_assigned(manager: VarManager, assigned: Mapping[OpDesc, int], ports: VariablePorts) -> None:
-    """Record the variables to which a graph gives a value: those it writes, and those with an initial value."""
-    resource = manager.resource
+def record_assigned(manager: VarManager, assigned: Mapping[OpDesc, int], ports: VariablePorts) -> tuple[str, ...]:
+    """Record the variables to which a graph gives a value: those it writes, and those with an initial value.
+
+    Returns their names.
+    """
     written = {address for port, address in ports.offsets.items() if port.node not in assigned}
-    resource.set_assigned(
+    names = tuple(
         manager_name(node)
         for node, address in assigned.items()
         if node.type == "Variable" and (address in written or node.init_value is not None)
     )
+    manager.resource.set_assigned(names)
+    return names
 
 
 def record_broadcasts(

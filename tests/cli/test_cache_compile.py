@@ -347,11 +347,14 @@ def test_several_models_without_variables_have_an_entry_each() -> None:
     assert [(result.cache.state, result.cache.key) for result in again] == [("hit", "m-m0"), ("hit", "m-m1")]
 
 
-def test_several_models_that_share_variables_say_that_the_cache_is_not_used() -> None:
+def test_several_models_that_share_variables_are_looked_up_in_the_state_of_their_session() -> None:
     for name in TRAIN.parent.glob("*.npy"):
         shutil.copy(name, ".")
-    results = several(None, (TRAIN, TRAIN))
-    assert {facts(result) for result in results} == {("bypassed", "session")}
+    assert {facts(result) for result in several(None, (TRAIN, TRAIN))} == {("miss", "no_entry")}
+    files = {path.name: path.read_bytes() for path in Path("many").iterdir()}
+    shutil.rmtree("many")
+    assert {facts(result) for result in several(None, (TRAIN, TRAIN))} == {("hit", None)}
+    assert {path.name: path.read_bytes() for path in Path("many").iterdir()} == files
 
 
 @pytest.mark.parametrize("key", ["same", "{stem}-{bad}", "x" * 126 + "{n}{n}{n}"])

@@ -30,7 +30,7 @@ TRAIN = """
 def told(session: Session, member: Member) -> ModelResult:
     assert member.compiled is not None
     result = ModelResult(member.graph.name, "text", OutputFile("m.om", 0))
-    result.variables = variable_rows(member.compiled, session.manager)
+    result.variables = variable_rows(member.compiled.variables, member.compiled.record, session.manager)
     result.passes = member.compiled.passes
     result.records = [*member.compiled.records, *member.events]
     result.compile_count = member.compile_count

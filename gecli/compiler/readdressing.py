@@ -1,0 +1,211 @@
+"""An entry of the cache in a session of other models: its variables get the session's addresses (cache.md 4.3, 4.4).
+
+GE: ModelCache::RefreshVariableDesc and the assignment of variable memory on load.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from gecli.artifacts.om_file import read_om
+from gecli.artifacts.om_image_of import OmParts, parts_of
+from gecli.artifacts.om_writer import OmImage
+from gecli.compiler.graph_compiler import CompiledGraph
+from gecli.errors import GecliError
+from gecli.ir.op_desc import OpDesc
+from gecli.ir.placement import Placement
+from gecli.ir.tensor_desc import TensorDesc
+from gecli.records import dataclass
+from gecli.variables.assignment import place_again
+from gecli.variables.desc_match import same_desc
+from gecli.variables.rebuild_control import RebuildControl
+from gecli.variables.trans_road import TransRoad
+from gecli.variables.var_manager import VarManager
+from gecli.variables.var_match import VarDescCache, VarMatch, record_of, refresh
+from gecli.wire.model_record import ModelRecord
+
+BASE_ATTR, SIZE_ATTR = "task_gen_variable_addr", "variable_size"
+
+
+class CannotReaddress(Exception):
+    """The entry cannot be brought to the session's state; the message says why."""
+
+
+class VariableNode(NamedTuple):
+    """A node in variable memory: which graph of the OM, its name, and its address when the entry was compiled."""
+
+    graph: int
+    name: str
+    address: int
+
+
+@dataclass(slots=True)
+class Readdressed:
+    """A model from the cache that fits the session: its OM, its record and its variable nodes."""
+
+    parts: OmParts
+    record: VarMatch
+    variables: Sequence[OpDesc]
+    graph_name: str
+
+    def image(self, manager: VarManager) -> OmImage:
+        """The OM file, for the session as it is now."""
+        attrs = {**self.parts.model.attrs, SIZE_ATTR: manager.model_variable_bytes, BASE_ATTR: manager.logic_base}
+        model = replace(self.parts.model, attrs=attrs)
+        return self.parts._replace(model=model).image()
+
+
+def memory_member(compiled: CompiledGraph) -> dict[str, Any] | None:
+    """What a sidecar says about variable memory; None for a model whose nodes cannot be placed again by that."""
+    if not compiled.is_portable:
+        return None
+    graphs = [compiled.graph, *(each for each in compiled.graph.all_graphs() if each is not compiled.graph)]
+    positions = {id(graph): position for position, graph in enumerate(graphs)}
+    rows = [[positions[id(node.graph)], node.name, address] for node, address in compiled.assigned.items()]
+    return {"nodes": rows, "given_values": list(compiled.given_values)}
+
+
+def readdressed(
+    om: str,
+    member: Any,
+    record: VarMatch | None,
+    *,
+    is_before: bool,
+    manager: VarManager,
+    rebuild: RebuildControl,
+    graph_id: int,
+    graph_name: str,
+) -> Readdressed:
+    """Load an entry whose record matched and bring the session to the state after its compile.
+
+    `member` is what the sidecar says about variable memory, `is_before` that the state before the compile matched.
+    Raises CannotReaddress; the session is then as before.
+    """
+    nodes, given = _read_member(member)
+    before = record_of(manager)
+    state, marks = manager.snapshot(), rebuild.snapshot()
+    try:
+        if record is not None:
+            _require_roads(record.before if is_before else record.after, manager)
+        if record is not None and is_before:
+            _require_permission(record.after, rebuild)
+            refresh(record, manager, rebuild, graph_id).commit(manager, rebuild)
+        parts = parts_of(read_om(om))
+        descs = {} if record is None else record.after.var_desc_map
+        found = [_node(parts.model, row) for row in nodes]
+        manager.resource.graph_names[graph_id] = graph_name
+        addresses: dict[int, int] = {}
+        for row, node in zip(nodes, found):
+            where = f"graph {graph_name!r}, node {row.name!r}"
+            address = place_again(node, _stored(node, descs), manager, graph_id, where)
+            if addresses.setdefault(row.address, address) != address:
+                raise CannotReaddress(f"{row.name!r} shares its memory with another constant there, and not here")
+        manager.resource.set_assigned(given)
+        manager.check_limits(graph_name)
+        if record is not None:
+            _require_state(record.after, manager)
+        _renumber(parts, addresses)
+        parts = _with_tasks(parts, addresses)
+    except BaseException as error:
+        manager.restore(state)
+        rebuild.restore(marks)
+        if isinstance(error, GecliError | OSError):
+            raise CannotReaddress(str(error)) from error
+        raise
+    after = record_of(manager, graph_id)
+    variables = [node for node in found if node.is_variable]
+    return Readdressed(parts, VarMatch(before, after), variables, graph_name)
+
+
+def _read_member(member: Any) -> tuple[list[VariableNode], list[str]]:
+    rows = member.get("nodes") if isinstance(member, dict) else None
+    given = member.get("given_values") if isinstance(member, dict) else None
+    if not isinstance(rows, list) or not isinstance(given, list):
+        raise CannotReaddress("it does not say how its variables were placed")
+    found = []
+    for row in rows:
+        match row:
+            case [int(graph), str(name), int(address)] if graph >= 0:
+                found.append(VariableNode(graph, name, address))
+            case _:
+                raise CannotReaddress("it says in an unknown way how its variables were placed")
+    return found, [str(name) for name in given]
+
+
+def _node(model: ModelRecord, row: VariableNode) -> OpDesc:
+    node = model.graphs[row.graph].node(row.name) if row.graph < len(model.graphs) else None
+    if node is None or not node.output_descs:
+        raise CannotReaddress(f"its model has no node {row.name!r} with an output")
+    return node
+
+
+def _stored(node: OpDesc, descs: Mapping[str, TensorDesc]) -> TensorDesc:
+    """The descriptor under which the compile placed a node; the record's, which holds all of it."""
+    desc, recorded = node.output_descs[0], descs.get(node.name)
+    return recorded if recorded is not None and recorded.same_storage(desc) else desc
+
+
+def _require_roads(recorded: VarDescCache, manager: VarManager) -> None:
+    """A record is compared by descriptors; two forms may be equal and come from different declarations."""
+    for name in sorted(recorded.var_desc_map):
+        road = manager.resource.trans_road(name)
+        if not _same_road(recorded.var_trans_roads_map.get(name), road):
+            raise CannotReaddress(f"variable {name!r} came to its format in another way")
+
+
+def _require_permission(after: VarDescCache, rebuild: RebuildControl) -> None:
+    for name in after.changed_var_names:
+        if not rebuild.permits_change(name):
+            raise CannotReaddress(f"it changes variable {name!r}, which has changed once in this session")
+
+
+def _require_state(after: VarDescCache, manager: VarManager) -> None:
+    """The session must be as the compile left it, as far as its record tells."""
+    for name, desc in sorted(after.var_desc_map.items()):
+        current = manager.resource.current_desc(name)
+        different = "name" if current is None else same_desc(desc, current)
+        if different is not None:
+            raise CannotReaddress(f"variable {name!r} would differ in {different} from what its compile left")
+        if not _same_road(after.var_trans_roads_map.get(name), manager.resource.trans_road(name)):
+            raise CannotReaddress(f"variable {name!r} would come to its format in another way")
+
+
+def _same_road(one: TransRoad | None, other: TransRoad | None) -> bool:
+    if one is None or other is None:
+        return not one and not other
+    return one.same_as(other)
+
+
+def _renumber(parts: OmParts, addresses: Mapping[int, int]) -> None:
+    """Give every operand in variable memory its new address."""
+    base = parts.model.attrs.get(BASE_ATTR)
+    if not isinstance(base, int):
+        raise CannotReaddress("its model does not say where variable memory begins")
+    for graph in parts.model.graphs:
+        graph.placements = {node: _moved(graph.placements[node], base, addresses) for node in graph.nodes}
+
+
+def _moved(placement: Placement, base: int, addresses: Mapping[int, int]) -> Placement:
+    inputs, outputs = placement.input_offsets, placement.output_offsets
+    if max(inputs, default=0) < base and max(outputs, default=0) < base:
+        return placement
+    moved_in, moved_out = _translated(inputs, base, addresses), _translated(outputs, base, addresses)
+    return replace(placement, input_offsets=moved_in, output_offsets=moved_out)
+
+
+def _translated(offsets: tuple[int, ...], base: int, addresses: Mapping[int, int]) -> tuple[int, ...]:
+    try:
+        return tuple([addresses[offset] if offset >= base else offset for offset in offsets])
+    except KeyError as error:
+        raise CannotReaddress(f"it uses address {error.args[0]:#x}, where none of its variables begins") from error
+
+
+def _with_tasks(parts: OmParts, addresses: Mapping[int, int]) -> OmParts:
+    base = int(parts.model.attrs[BASE_ATTR])
+    tasks = tuple(
+        replace(task, args=_translated(task.args, base, addresses)) if max(task.args, default=0) >= base else task
+        for task in parts.tasks.tasks
+    )
+    return parts._replace(tasks=replace(parts.tasks, tasks=tasks))

@@ -1,0 +1,268 @@
+"""A session through the cache: the bytes of a session without one, whatever is taken and whatever is compiled."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from gecli.artifacts.rdcpkt import read_rdcpkt
+from gecli.compiler.api import compile_models
+from gecli.compiler.result import ModelResult
+from gecli.errors import CacheError
+from gecli.ir.text import parse
+from gecli.loading.json_writer import document_of, document_text
+from gecli.options.resolution import resolve
+from gecli.variables.var_match import VarMatch
+from tests.compiler.test_sessions import USES, _source
+from tests.conftest import REPOSITORY
+
+SAMPLES = REPOSITORY / "samples/train"
+OTHER = "other.json"
+MODELS = ("conv_init.json", "conv_train.json", "conv_eval.json")
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "cache").mkdir()
+    for path in (*SAMPLES.glob("*.json"), *SAMPLES.glob("*.npy")):
+        shutil.copy(path, tmp_path)
+    (tmp_path / OTHER).write_text(json.dumps(renamed(json.loads((SAMPLES / "mlp_train.json").read_text()))))
+    return tmp_path / "cache"
+
+
+def renamed(document: dict[str, Any]) -> dict[str, Any]:
+    """A model with variables of its own."""
+    for node in document["nodes"]:
+        node["id"] = f"o_{node['id']}"
+    for link in document["edges" if "edges" in document else "links"]:
+        link["source"], link["target"] = f"o_{link['source']}", f"o_{link['target']}"
+    for name in ("inputs", "outputs"):
+        document["graph"][name] = [f"o_{each}" for each in document["graph"][name]]
+    return document
+
+
+def compiled(out: str, *models: str, cache: str = "cache", **more: str) -> list[ModelResult]:
+    typed: dict[str, tuple[str, ...]] = {"output": (f"{out}/" if len(models) > 1 else f"{out}/{Path(models[0]).stem}",)}
+    typed |= {name.replace("_", "-"): (value,) for name, value in more.items()}
+    if cache:
+        typed["ge.graph_compiler_cache_dir"] = (cache,)
+        typed["ge.graph_key"] = ("{stem}",)
+    return compile_models(list(models), resolve("compile", typed)).models
+
+
+def states(results: list[ModelResult]) -> list[tuple[str, str | None, bool]]:
+    return [(each.cache.state, each.cache.via or each.cache.reason, each.cache.stored) for each in results]
+
+
+def files(directory: str) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in Path(directory).iterdir() if path.suffix in (".om", ".rdcpkt")}
+
+
+def told(results: list[ModelResult]) -> list[Any]:
+    return [(each.variables, each.memory, each.inputs, each.outputs, each.node_count) for each in results]
+
+
+def test_a_session_is_taken_from_the_cache_with_the_bytes_of_a_compile() -> None:
+    plain = compiled("plain", *MODELS, cache="")
+    first = compiled("first", *MODELS)
+    assert {state for state, _, _ in states(first)} == {"miss"}
+    assert all(stored for _, _, stored in states(first))
+    again = compiled("again", *MODELS)
+    assert {state for state, _, _ in states(again)} == {"hit"}
+    assert files("first") == files("plain")
+    assert files("again") == files("plain")
+    assert told(again) == told(first) == told(plain)
+
+
+@pytest.mark.parametrize("models", [MODELS[::-1], MODELS[1:], (MODELS[2], MODELS[0]), (MODELS[1], OTHER)])
+def test_entries_serve_other_sessions_or_miss_and_the_bytes_are_right(models: tuple[str, ...]) -> None:
+    compiled("first", *MODELS)
+    compiled("alone", OTHER)
+    plain = compiled("plain", *models, cache="")
+    for run in range(3):
+        results = compiled(f"run{run}", *models)
+        assert files(f"run{run}") == files("plain"), run
+        assert [each.variables for each in results] == [each.variables for each in plain]
+    assert {state for state, _, _ in states(results)} == {"hit"}
+
+
+def test_an_entry_of_a_model_alone_gets_the_addresses_of_a_session() -> None:
+    compiled("alone", OTHER)
+    plain = compiled("plain", "conv_train.json", OTHER, cache="")
+    results = compiled("session", "conv_train.json", OTHER)
+    assert states(results) == [("miss", "no_entry", True), ("hit", "before", False)]
+    assert files("session") == files("plain")
+    assert results[1].variables == plain[1].variables
+    addresses = [row["logical_address"] for row in results[1].variables]
+    assert addresses != [row["logical_address"] for row in compiled("alone", OTHER, cache="")[0].variables]
+    # And back: what the session stored serves the model alone, or is passed over.
+    assert states(compiled("alone", "conv_train.json"))[0][0] in ("hit", "miss")
+    compiled("alone_plain", "conv_train.json", cache="")
+    assert files("alone")["conv_train.om"] == files("alone_plain")["conv_train.om"]
+
+
+def test_a_session_goes_on_in_another_command() -> None:
+    def both(out: str, cache: str) -> list[tuple[str, str | None, bool]]:
+        first = compiled(out, MODELS[0], cache=cache, session_out=f"{out}/s1")
+        second = compiled(out, MODELS[1], cache=cache, session_in=f"{out}/s1", session_out=f"{out}/s2")
+        third = compiled(out, MODELS[2], cache=cache, session_in=f"{out}/s2")
+        return states([*first, *second, *third])
+
+    both("plain", "")
+    assert {state for state, _, _ in both("first", "cache")} == {"miss"}
+    assert {state for state, _, _ in both("again", "cache")} == {"hit"}
+    for out in ("first", "again"):
+        assert files(out) == files("plain")
+        for name in ("s1", "s2"):
+            assert Path(out, name).read_bytes() == Path("plain", name).read_bytes(), (out, name)
+
+
+def test_an_equal_session_file_makes_the_request_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled("s", MODELS[0], session_out="s/s1")
+    compiled("first", MODELS[1], session_in="s/s1")
+    monkeypatch.setattr("gecli.compiler.api.load_all", lambda *arguments: pytest.fail("the model was parsed"))
+    (again,) = compiled("first", MODELS[1], session_in="s/s1")
+    assert (again.cache.state, again.cache.via) == ("hit", "before")
+    shutil.copy("s/s1", "s/other")
+    assert compiled("first", MODELS[1], session_in="s/other")[0].cache.state == "hit"
+
+
+def rows(sidecar: Path, change: Callable[[Any], object]) -> None:
+    content = json.loads(sidecar.read_text())
+    change(content["variable_memory"])
+    sidecar.write_text(json.dumps(content))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda memory: memory.clear(),
+        lambda memory: memory.update(nodes=[["x"]]),
+        lambda memory: memory["nodes"].pop(),
+        lambda memory: memory["nodes"][0].__setitem__(0, 99),
+        lambda memory: memory["nodes"][0].__setitem__(1, "nothing"),
+        lambda memory: memory["nodes"][0].__setitem__(2, 5),
+    ],
+)
+def test_an_entry_that_cannot_be_brought_into_the_session_is_a_miss(
+    change: Callable[[Any], object], cache: Path
+) -> None:
+    compiled("alone", OTHER)
+    (sidecar,) = cache.glob("*.gecli.json")
+    rows(sidecar, change)
+    compiled("plain", "conv_train.json", OTHER, cache="")
+    results = compiled("session", "conv_train.json", OTHER)
+    assert states(results)[1] == ("miss", "load_failed", True)
+    assert files("session") == files("plain")
+
+
+@pytest.mark.parametrize(
+    ("mode", "expected"),
+    [
+        ("ro", ("miss", "no_entry", False)),
+        ("refresh", ("refreshed", "refresh", True)),
+        ("debug", ("debug", "no_entry", False)),
+    ],
+)
+def test_the_modes(mode: str, expected: tuple[str, str, bool], cache: Path) -> None:
+    compiled("plain", *MODELS[:2], cache="")
+    assert states(compiled("out", *MODELS[:2], cache_mode=mode)) == [expected, expected]
+    assert files("out") == files("plain")
+    if mode == "ro":
+        assert list(cache.iterdir()) == []
+    if mode == "debug":
+        assert sorted(path.name for path in cache.iterdir()) == ["conv_init.lock", "conv_train.lock"]
+
+
+def test_a_busy_key_means_no_cache_or_exit_7(cache: Path) -> None:
+    import fcntl
+
+    compiled("plain", *MODELS[:2], cache="")
+    with open(cache / "conv_train.lock", "w") as peer:
+        fcntl.flock(peer, fcntl.LOCK_EX)
+        results = compiled("out", *MODELS[:2], lock_timeout="0")
+        assert states(results) == [("bypassed", "lock_timeout", False)] * 2
+        assert files("out") == files("plain")
+        with pytest.raises(CacheError) as caught:
+            compiled("other", *MODELS[:2], lock_timeout="0", require_cache="true")
+    assert (caught.value.exit_status, Path("other").exists()) == (7, False)
+
+
+def test_a_damaged_entry_of_a_session_is_set_aside_and_compiled_again(cache: Path) -> None:
+    compiled("first", *MODELS[:2])
+    om = next(cache.glob("conv_train_*.om"))
+    om.write_bytes(om.read_bytes()[:-1])
+    results = compiled("again", *MODELS[:2])
+    assert "om_corrupt" in [reason for _, reason, _ in states(results)]
+    assert files("again") == files("first")
+    assert {state for state, _, _ in states(compiled("third", *MODELS[:2]))} == {"hit"}
+
+
+def test_an_entry_that_vanishes_while_it_is_delivered_is_compiled_again(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from gecli.compiler import api
+
+    compiled("first", *MODELS[:2])
+    plain = api.publish
+
+    def vanished(*arguments: Any) -> None:
+        for path in cache.glob("*.om"):
+            path.unlink()
+        plain(*arguments)
+
+    monkeypatch.setattr(api, "publish", vanished)
+    results = compiled("again", *MODELS[:2])
+    assert files("again") == files("first")
+    assert {state for state, _, _ in states(results)} <= {"hit", "bypassed"}
+
+
+# ------------------------------------------------------------------ random sessions
+
+
+def unstaged(path: str) -> VarMatch:
+    """A record without what its compile staged: a hit of the state after a compile stages nothing."""
+    record = read_rdcpkt(path)
+    return replace(record, after=replace(record.after, staged_var_desc_map={}))
+
+
+@given(
+    specs=st.lists(USES, min_size=3, max_size=3),
+    orders=st.lists(st.permutations((0, 1, 2)), min_size=2, max_size=4),
+    data=st.data(),
+)
+@settings(
+    max_examples=12,
+    deadline=None,
+    phases=(Phase.generate,),
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+def test_any_sessions_on_one_cache_give_the_bytes_of_sessions_without_it(
+    tmp_path: Path, specs: list[dict[str, str]], orders: list[tuple[int, ...]], data: st.DataObject
+) -> None:
+    place = Path(tempfile.mkdtemp(dir=tmp_path))
+    (place / "cache").mkdir()
+    for number, uses in enumerate(specs):
+        graph = parse(_source(f"g{number}", uses))
+        (place / f"g{number}.json").write_text("".join(document_text(document_of(graph, str(place)))))
+    for run, order in enumerate(orders):
+        models = [str(place / f"g{number}.json") for number in order[: data.draw(st.integers(1, 3))]]
+        found = {}
+        for cache in ("", str(place / "cache")):
+            out = place / f"{run}{'cached' if cache else 'plain'}"
+            results = compiled(str(out), *models, cache=cache, session_out=str(out / "session"))
+            oms = {path.name: path.read_bytes() for path in out.glob("*.om")}
+            records = {path.name: unstaged(str(path)) for path in sorted(out.glob("*.rdcpkt"))}
+            found[cache] = (oms, records, (out / "session").read_bytes(), [each.variables for each in results])
+        plain, cached = found.values()
+        assert cached == plain
