@@ -10,7 +10,7 @@ import errno
 import os
 import time
 from collections.abc import Iterator
-from dataclasses import field
+from dataclasses import field, replace
 
 from gecli.cache.cache_conf import CacheConf
 from gecli.cache.events import event, record
@@ -22,7 +22,7 @@ from gecli.cache.recovery import adoptable, files_of, recover, remove_records, s
 from gecli.cache.sidecar import last_used_ns
 from gecli.cache.stat_index import StatIndex
 from gecli.cache.store import file_mode
-from gecli.cache.survey import BROKEN, EntryRow, LooseFile, Survey, survey
+from gecli.cache.survey import BROKEN, JIT, EntryRow, LooseFile, Survey, survey
 from gecli.cache.weight_files import weight_dir, weight_files_of
 from gecli.records import dataclass
 
@@ -69,6 +69,7 @@ class Action:
     path: str = ""
     size_bytes: int = 0
     used_s: float = 0.0
+    in_jit: bool = False
 
     @property
     def is_weight(self) -> bool:
@@ -76,7 +77,8 @@ class Action:
 
     @property
     def what(self) -> str:
-        return self.stem or os.path.basename(self.path) or self.key
+        name = self.stem or os.path.basename(self.path) or self.key
+        return os.path.join(JIT, name) if self.in_jit else name
 
 
 @dataclass(slots=True)
@@ -101,6 +103,25 @@ def select(
     Keys whose lock is held are left out, unless the run is going to wait for them. `notes` gets what is not going to be
     done, in sentences.
     """
+    free = _selected_in(found, policy, now, skip_busy, notes)
+    if found.jit is not None:
+        limit = policy.max_size_bytes
+        if limit is not None:
+            left = max(limit - _size_after(found, free), 0)
+            policy = replace(policy, max_size_bytes=left)
+        inner = _selected_in(found.jit, policy, now, skip_busy, notes)
+        free += [replace(each, in_jit=True) for each in inner]
+    return list(_until(free, policy.free_bytes))
+
+
+def _size_after(found: Survey, actions: list[Action]) -> int:
+    """The bytes of the entries that stay."""
+    gone = {(each.key, each.stem) for each in actions if each.verb == "remove" and each.stem}
+    return sum(row.size_bytes for row in found.rows if (row.key, row.stem) not in gone)
+
+
+def _selected_in(found: Survey, policy: GcPolicy, now: float, skip_busy: bool, notes: list[str] | None) -> list[Action]:
+    """What the policy asks for in one layer."""
     actions: list[Action] = []
     if policy.removes("orphans"):
         actions += [Action("rebuild", "index-corrupt", key) for key in found.broken_indexes]
@@ -109,7 +130,7 @@ def select(
     free = [each for each in actions + removals if not skip_busy or each.key not in found.busy_keys]
     if policy.removes("unreferenced_weights"):
         free += _weight_garbage(found, policy, now, free, notes)
-    return list(_until(free, policy.free_bytes))
+    return free
 
 
 def _weight_garbage(
@@ -145,6 +166,22 @@ def collect(
     Raises OSError when a file cannot be removed or a key not be locked.
     """
     end = None if limit_s is None else time.monotonic() + limit_s
+    outcome = _collect_in(found, [each for each in actions if not each.in_jit], wait_s, shared, end, grace_s)
+    if found.jit is not None:
+        own = [each for each in actions if each.in_jit]
+        inner = _collect_in(found.jit, own, wait_s, shared, end, grace_s)
+        for name in ("done", "spared", "busy", "notes"):
+            getattr(outcome, name).extend(getattr(inner, name))
+    order = {id(action): position for position, action in enumerate(actions)}
+    outcome.done.sort(key=lambda action: order[id(action)])
+    _count(found.directory, outcome)
+    return outcome
+
+
+def _collect_in(
+    found: Survey, actions: list[Action], wait_s: float, shared: bool, end: float | None, grace_s: float
+) -> Outcome:
+    """Do what was selected of one layer."""
     outcome = Outcome(busy=[] if wait_s > 0 else sorted(found.busy_keys))
     for action in (each for each in actions if not each.key and not each.is_weight):
         _unlink(action.path)
@@ -165,9 +202,6 @@ def collect(
             raise OSError(errno.ENOLCK, str(error), lock_path(found.directory, key)) from error
     if end is None or time.monotonic() <= end:
         _sweep_weights(found.directory, [each for each in actions if each.is_weight], outcome, grace_s)
-    order = {id(action): position for position, action in enumerate(actions)}
-    outcome.done.sort(key=lambda action: order[id(action)])
-    _count(found.directory, outcome)
     return outcome
 
 
@@ -337,6 +371,9 @@ def _entries(found: Survey, policy: GcPolicy, now: float) -> list[Action]:
     for row in rows:
         if row.state in BROKEN and policy.removes("broken"):
             choose(row, row.state)
+    for row in rows:
+        if "jit-orphan" in row.problems and policy.removes("orphans") and now - row.used_s > policy.grace_s:
+            choose(row, "jit-orphan")
     for row in found.rows:
         for state in sorted(policy.states.intersection(row.problems)):
             choose(row, state)

@@ -12,6 +12,7 @@ from dataclasses import field
 
 from gecli.artifacts.weight_meta import MetaLocked, locked_meta
 from gecli.cache.index import IndexContent, IndexRecord, UnreadableIndex, read_index
+from gecli.cache.jit_survey import chain_fault
 from gecli.cache.lock import KeyLock, LockTimeout, LockUnavailable, OnWait
 from gecli.cache.recovery import recover, set_aside, set_aside_entry
 from gecli.cache.stat_index import StatIndex
@@ -36,8 +37,14 @@ class Repairs:
 
 
 def repair(found: Verification, *, wait_s: float, shared: bool = False, on_wait: OnWait | None = None) -> Repairs:
-    """Repair what can be repaired of the problems found. Raises OSError."""
+    """Repair what can be repaired of the problems found, in both layers. Raises OSError."""
     repairs = Repairs()
+    for layer in found.layers:
+        _repair_layer(layer, repairs, wait_s, shared, on_wait)
+    return repairs
+
+
+def _repair_layer(found: Verification, repairs: Repairs, wait_s: float, shared: bool, on_wait: OnWait | None) -> None:
     mode = file_mode(shared)
     keys = {each.key for each in found.problems if each.key and each.kind not in BEYOND_REPAIR}
     for key in sorted(keys):
@@ -50,7 +57,6 @@ def repair(found: Verification, *, wait_s: float, shared: bool = False, on_wait:
             repairs.busy[key] = f"a lock that cannot be used: {error}"
     if any(each.kind in OF_WEIGHTS for each in found.problems):
         _repair_weights(found, repairs)
-    return repairs
 
 
 def _repair_weights(found: Verification, repairs: Repairs) -> None:
@@ -80,6 +86,10 @@ def _repair_weights(found: Verification, repairs: Repairs) -> None:
 
 def _repair_key(found: Verification, key: str, say: Callable[[str], None], mode: int) -> None:
     directory = found.directory
+    for problem in found.problems:
+        if problem.kind == "jit-broken" and problem.key == key and chain_fault(os.path.dirname(directory), key):
+            set_aside(directory, [problem.path])  # the next run cuts the graph again
+            say(f"the slices of key {key} were set aside ({problem.kind})")
     if any(each.kind in OF_INDEXES for each in found.problems if each.key == key):
         for sentence in recover(directory, key, StatIndex(trusting=False), mode):
             say(sentence)

@@ -30,9 +30,10 @@ from gecli.version import __version__
 STATES = (
     "index-corrupt", "io-error", "bad-path", "om-missing", "om-corrupt", "rdcpkt-missing", "rdcpkt-corrupt",
     "sidecar-invalid", "weights-missing", "weights-corrupt", "duplicate-files", "orphan", "shadowed", "superseded",
-    "stale-toolchain", "unconfirmed", "recovered", "foreign", "legacy", "busy", "ok",
+    "jit-orphan", "stale-toolchain", "unconfirmed", "recovered", "foreign", "legacy", "busy", "ok",
 )  # fmt: skip
 BROKEN = frozenset(STATES[: STATES.index("orphan")]) - {"index-corrupt", "io-error", "duplicate-files"}
+JIT = "jit"
 OF_FILES = ("tmp", "orphan")  # states of files that belong to no entry; `orphan` also of an entry without a record
 TEMPORARY = re.compile(r"\..+\.tmp\.\d+\.[0-9a-f]+")
 
@@ -88,6 +89,11 @@ class Survey:
     busy_keys: set[str] = field(default_factory=set)
     broken_indexes: list[str] = field(default_factory=list)
     reclaimable_bytes: int = 0  # filled in by who asks gc
+    jit: Survey | None = None  # the same of the JIT layer, which is a cache directory inside
+
+    @property
+    def all_rows(self) -> list[EntryRow]:
+        return self.rows + (self.jit.rows if self.jit is not None else [])
 
     @property
     def total_bytes(self) -> int:
@@ -100,7 +106,31 @@ class Survey:
 
 
 def survey(directory: str, key_glob: str | None = None) -> Survey:
-    """Look at every entry of the keys that fit. Raises OSError when the directory cannot be listed."""
+    """Look at every entry of the keys that fit, and at the JIT layer. Raises OSError when nothing can be listed."""
+    found = _survey(directory, key_glob)
+    inside = os.path.join(directory, JIT)
+    if os.path.isdir(inside):
+        found.jit = _of_jit(directory, _survey(inside, None), key_glob)
+    return found
+
+
+def _of_jit(directory: str, found: Survey, key_glob: str | None) -> Survey:
+    """The JIT layer: versions that no slice lists are orphans; a key is that of a version or of its graph."""
+    from gecli.cache.jit_survey import listed_versions
+
+    listed = listed_versions(directory)
+    rows = []
+    for row in found.rows:
+        if selected(row.key, key_glob) or selected((listed or {}).get(row.key, ""), key_glob):
+            is_orphan = listed is not None and row.key not in listed
+            rows.append(_with(replace(row, layer="jit"), ("jit-orphan",) * is_orphan))
+    found.rows = rows
+    found.loose = [each for each in found.loose if selected(each.key, key_glob)]
+    found.broken_indexes = [key for key in found.broken_indexes if selected(key, key_glob)]
+    return found
+
+
+def _survey(directory: str, key_glob: str | None) -> Survey:
     names = set(os.listdir(directory))
     found = Survey(directory)
     is_manual = _is_manual(directory)

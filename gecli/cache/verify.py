@@ -19,7 +19,7 @@ from gecli.cache.lock import is_busy
 from gecli.cache.recovery import GRACE_S, adoptable, files_of
 from gecli.cache.sidecar import InvalidSidecar, Sidecar, read_sidecar
 from gecli.cache.stat_index import StatIndex
-from gecli.cache.survey import keys_in, selected, survey
+from gecli.cache.survey import JIT, keys_in, selected, survey
 from gecli.cache.weight_files import (
     BadWeightRow,
     WeightRange,
@@ -65,10 +65,46 @@ class Verification:
     busy: list[str] = field(default_factory=list)
     weights: list[WeightRange] = field(default_factory=list)  # of all entries
     notes: list[str] = field(default_factory=list)  # what could not be checked, in sentences
+    jit: Verification | None = None
+
+    @property
+    def layers(self) -> list[Verification]:
+        return [self] if self.jit is None else [self, self.jit]
+
+    @property
+    def all_problems(self) -> list[Problem]:
+        return [each for layer in self.layers for each in layer.problems]
 
 
 def verify(directory: str, key_glob: str | None = None, *, fast: bool = False) -> Verification:
-    """Check every entry of the keys that fit; `fast` reads no file in full. Raises OSError, never for one file."""
+    """Check every entry of the keys that fit; `fast` reads no file in full. Raises OSError, never for one file.
+
+    The JIT layer is a cache directory inside, with slices that hang together.
+    """
+    found = _verify(directory, key_glob, fast=fast)
+    inside = os.path.join(directory, JIT)
+    if os.path.isdir(inside):
+        found.jit = _verify(inside, _jit_glob(key_glob), fast=fast)
+        found.jit.problems += _broken_chains(directory, key_glob)
+    return found
+
+
+def _jit_glob(key_glob: str | None) -> str | None:
+    """The key of a version is that of its graph and two numbers."""
+    return None if key_glob is None else f"{key_glob}*"
+
+
+def _broken_chains(directory: str, key_glob: str | None) -> Iterator[Problem]:
+    from gecli.cache.jit_files import hierarchy_dir
+    from gecli.cache.jit_survey import chain_fault, user_keys
+
+    for key in user_keys(directory):
+        fault = chain_fault(directory, key) if selected(key, key_glob) else ""
+        if fault and not is_busy(os.path.join(directory, JIT), key):
+            yield Problem("jit-broken", fault, key, path=hierarchy_dir(directory, key))
+
+
+def _verify(directory: str, key_glob: str | None, *, fast: bool) -> Verification:
     found = Verification(directory, fast)
     names = set(os.listdir(directory))
     for key in keys_in(names):

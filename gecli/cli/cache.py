@@ -30,8 +30,9 @@ def cache_ls(invocation: Invocation) -> int:
     found.reclaimable_bytes = _reclaimable(found)
     rows = _shown_rows(options, found)
     if states := _states(options):
-        found.loose = [each for each in found.loose if each.kind in states]
-        found.broken_indexes = found.broken_indexes if "index-corrupt" in states else []
+        for layer in (found, *((found.jit,) if found.jit is not None else ())):
+            layer.loose = [each for each in layer.loose if each.kind in states]
+            layer.broken_indexes = layer.broken_indexes if "index-corrupt" in states else []
     _tell_broken_indexes(found, console)
     if console.json:
         console.document(ls_document(rows, found, with_files=options.flag("files")))
@@ -54,16 +55,21 @@ def _reclaimable(found: Survey) -> int:
     return sum(each.size_bytes for each in select(found, GcPolicy(), time.time()) if each.verb == "remove")
 
 
+def _broken_indexes(found: Survey) -> list[tuple[str, str]]:
+    layers = [found] if found.jit is None else [found, found.jit]
+    return [(layer.directory, key) for layer in layers for key in layer.broken_indexes]
+
+
 def _tell_broken_indexes(found: Survey, console: Console) -> None:
     from gecli.errors import Diagnostic
 
     console.report(
         Diagnostic(
             "G5002", f"the index of key {key} cannot be read", severity="warning", kind="index_corrupt",
-            why="it is damaged, or this user may not read it", file=f"{found.directory}/{key}.idx",
+            why="it is damaged, or this user may not read it", file=f"{directory}/{key}.idx",
             do=f"gecli cache verify --cache-dir {found.directory} --key {key} --repair",
         )
-        for key in found.broken_indexes
+        for directory, key in _broken_indexes(found)
     )  # fmt: skip
 
 
@@ -87,7 +93,8 @@ def cache_gc(invocation: Invocation) -> int:
         console.say("nothing was removed")
         return 0
     if dry_run:
-        outcome = Outcome(done=actions, busy=sorted(found.busy_keys))
+        busy = found.busy_keys | (found.jit.busy_keys if found.jit is not None else set())
+        outcome = Outcome(done=actions, busy=sorted(busy))
     else:
         outcome = _collected(found, actions, wait_s, policy.grace_s)
     outcome.notes = [*notes, *outcome.notes]
@@ -118,7 +125,7 @@ def _shown_rows(options: Options, found: Survey) -> list[EntryRow]:
     now = time.time()
     rows = [
         row
-        for row in found.rows
+        for row in found.all_rows
         if (not wanted or row.state in wanted)
         and (older is None or now - row.used_s > older)
         and (larger is None or row.size_bytes > larger)

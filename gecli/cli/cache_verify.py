@@ -31,7 +31,7 @@ def cache_verify(invocation: Invocation) -> int:
     with readable(directory):
         found = verify(directory, glob, fast=fast)
     repairs = None
-    if options.flag("repair") and found.problems:
+    if options.flag("repair") and found.all_problems:
         require_cache(directory)
         repairs = _repaired(found, options, console)
         with readable(directory):
@@ -46,7 +46,7 @@ def cache_verify(invocation: Invocation) -> int:
     if repairs is not None and repairs.busy:
         _refuse_busy(console, repairs)
         return BUSY
-    return DIFFERS if found.problems else 0
+    return DIFFERS if found.all_problems else 0
 
 
 def _repaired(found: Verification, options: Options, console: Console) -> Repairs:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from gecli.cache.gc import Action, Outcome
-from gecli.cache.survey import EntryRow, LooseFile, Survey
+from gecli.cache.survey import JIT, EntryRow, LooseFile, Survey
 from gecli.cache.weight_sweep import combined_shares
 from gecli.report.sizes import counted, size_text
 
@@ -91,6 +91,14 @@ def files_lines(rows: Sequence[EntryRow], found: Survey) -> list[str]:
 
 def owners_of_files(rows: Sequence[EntryRow], found: Survey) -> list[tuple[str, str]]:
     """(name below the directory, owner) of the files of the entries shown, of their keys, and of those without one."""
+    owned = _owners_in(found, [row for row in rows if row.layer != JIT])
+    if found.jit is not None:
+        inner = _owners_in(found.jit, [row for row in rows if row.layer == JIT])
+        owned += [(f"{JIT}/{name}", owner) for name, owner in inner]
+    return owned
+
+
+def _owners_in(found: Survey, rows: Sequence[EntryRow]) -> list[tuple[str, str]]:
     import os
 
     from gecli.cache.index import SUFFIX
@@ -121,13 +129,14 @@ def totals_of(rows: Sequence[EntryRow], found: Survey) -> dict[str, int]:
 
 def ls_document(rows: Sequence[EntryRow], found: Survey, *, with_files: bool = False) -> dict[str, Any]:
     files = {"files": [{"path": name, "owner": owner} for name, owner in owners_of_files(rows, found)]}
+    layers = [found] if found.jit is None else [found, found.jit]
     return {
         **(files if with_files else {}),
         "schema": "gecli.cache-ls/1",
         "cache_dir": found.directory,
         "entries": [_entry_json(row) for row in rows],
-        "loose_files": [_loose_json(each) for each in found.loose],
-        "broken_indexes": found.broken_indexes,
+        "loose_files": [_loose_json(each) for layer in layers for each in layer.loose],
+        "broken_indexes": [key for layer in layers for key in layer.broken_indexes],
         "totals": totals_of(rows, found),
     }
 

@@ -26,14 +26,14 @@ WIDTH = 24
 
 
 def stats_document(found: Survey, by_key: Mapping[str, Counts], since_s: float | None) -> dict[str, Any]:
-    rows = found.rows
+    rows = found.all_rows
     return {
         "schema": "gecli.cache-stats/1",
         "cache_dir": found.directory,
         "since": None if since_s is None else _time_text(since_s),
         "entries": len(rows),
         "keys": len({row.key for row in rows}),
-        "bytes": found.total_bytes,
+        "bytes": sum(row.size_bytes for row in rows),
         "oldest": _extreme(sorted(rows, key=lambda row: (row.created_s, row.stem))[:1]),
         "newest": _extreme(sorted(rows, key=lambda row: (row.created_s, row.stem))[-1:]),
         "biggest": _extreme(sorted(rows, key=lambda row: (row.size_bytes, row.stem))[-1:]),

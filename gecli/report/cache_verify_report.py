@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from gecli.cache.repair import Repairs
@@ -12,19 +13,29 @@ from gecli.report.sizes import counted
 def problem_lines(found: Verification, repairs: Repairs | None) -> list[str]:
     """What was repaired, then what is wrong: kind, what, and why."""
     lines = [f"repaired  {sentence}" for sentence in repairs.done] if repairs is not None else []
-    lines += [f"{each.kind}  {each.what}  {each.message}" for each in found.problems]
+    lines += [f"{each.kind}  {each.what}  {each.message}" for each in found.all_problems]
     lines += found.notes
-    return [*lines, *(f"in use  {key}  what its compile has not finished was not checked" for key in found.busy)]
+    busy = [key for layer in found.layers for key in layer.busy]
+    return [*lines, *(f"in use  {key}  what its compile has not finished was not checked" for key in busy)]
 
 
 def verify_summary(found: Verification) -> str:
+    sums = _sums(found)
+    problems = len(found.all_problems)
     checked = (
-        f"checked {counted(found.entries, 'entry', 'entries')}, {counted(found.files, 'file')}, "
-        f"{found.size_bytes} bytes: {counted(len(found.problems), 'problem') if found.problems else 'all well'}"
+        f"checked {counted(sums['entries'], 'entry', 'entries')}, {counted(sums['files'], 'file')}, "
+        f"{sums['bytes']} bytes: {counted(problems, 'problem') if problems else 'all well'}"
     )
-    if not found.garbage:
-        return checked
-    return f"{checked}; {counted(len(found.garbage), 'file')} for gecli cache gc"
+    garbage = sum(len(layer.garbage) for layer in found.layers)
+    return f"{checked}; {counted(garbage, 'file')} for gecli cache gc" if garbage else checked
+
+
+def _sums(found: Verification) -> dict[str, int]:
+    return {
+        "entries": sum(layer.entries for layer in found.layers),
+        "files": sum(layer.files for layer in found.layers),
+        "bytes": sum(layer.size_bytes for layer in found.layers),
+    }
 
 
 def verify_document(found: Verification, repairs: Repairs | None) -> dict[str, Any]:
@@ -32,15 +43,19 @@ def verify_document(found: Verification, repairs: Repairs | None) -> dict[str, A
         "schema": "gecli.cache-verify/1",
         "cache_dir": found.directory,
         "fast": found.fast,
-        "entries": found.entries,
-        "files": found.files,
-        "bytes": found.size_bytes,
-        "problems": [_problem_json(each) for each in found.problems],
+        **_sums(found),
+        "problems": [_problem_json(each) for each in found.all_problems],
         "repaired": repairs.done if repairs is not None else [],
-        "busy": sorted({*found.busy, *(repairs.busy if repairs is not None else ())}),
-        "garbage": found.garbage,
+        "busy": sorted(
+            {*(key for layer in found.layers for key in layer.busy), *(repairs.busy if repairs is not None else ())}
+        ),
+        "garbage": [
+            os.path.relpath(os.path.join(layer.directory, name), found.directory)
+            for layer in found.layers
+            for name in layer.garbage
+        ],
         "notes": found.notes,
-        "well": not found.problems,
+        "well": not found.all_problems,
     }
 
 
