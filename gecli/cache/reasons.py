@@ -34,6 +34,6 @@ REASONS: dict[str, str] = {
     "jit_corrupt": "a file of the slices is damaged",
     "jit_foreign": "the graph was cut by another tool",
     "guard_unreadable": "a compiled slice has no guard that gecli reads",
-    # gecli only: entries are delivered as they are, which several models that share variables do not allow.
-    "session": "several models of the session share variables",
+    # gecli only
+    "session": "the session has external weights, or a model before this one has to be compiled first",
 }

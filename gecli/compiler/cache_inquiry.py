@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from gecli.cache.candidate import Found, check_record
@@ -15,9 +16,13 @@ from gecli.cache.stat_index import StatIndex
 from gecli.compiler.api import fingerprint, new_session
 from gecli.compiler.cache_setup import CacheOff, CacheSetup, cache_setup
 from gecli.compiler.cached_compile import CachedCompiler, Compiled, Work, uses_session
+from gecli.compiler.direct_hit import has_session_file
 from gecli.compiler.failures import combined
 from gecli.compiler.job import jobs_of
 from gecli.compiler.model_loading import load_all
+from gecli.compiler.result import ModelResult
+from gecli.compiler.session import Member, Session
+from gecli.compiler.session_cache import Missed, SessionCache
 from gecli.options.values import Options
 
 
@@ -50,15 +55,39 @@ def inquire(models: Sequence[str], options: Options, progress: Callable[[str, st
     loaded, failed = load_all(jobs, options, progress)
     if failed:
         raise combined(failed)
-    if len(jobs) > 1 and not options.flag("no-session") and uses_session(loaded, options):
-        note = "the cache is not used for several models that share variables"
+    several = len(jobs) > 1 and not options.flag("no-session") and uses_session(loaded, options)
+    is_session = several or has_session_file(options)
+    if is_session and options.integer("ge.externalWeight"):
+        note = "the cache is not used for a session whose models have external weights"
         return [Inquiry(job.source, "", "", Lookup(None, "session"), note) for job in jobs]
     setup = setup._replace(cache=setup.cache._replace(mode="ro"))
     compiler = _compiler(setup, options)
     session = new_session(options)
-    return [
-        _answer(compiler, compiler.work_of(position, job, each, fingerprint(each, job, options, session)))
+    works = [
+        compiler.work_of(position, job, each, fingerprint(each, job, options, session))
         for position, (job, each) in enumerate(zip(jobs, loaded))
+    ]
+    return _answers_in(session, compiler, works) if is_session else [_answer(compiler, work) for work in works]
+
+
+def _answers_in(session: Session, compiler: CachedCompiler, works: Sequence[Work]) -> list[Inquiry]:
+    """One model after the other, each in the state that the ones before it leave, up to one that is not there."""
+
+    def compiled(session: Session, member: Member) -> ModelResult:
+        raise AssertionError("an inquiry compiles nothing")
+
+    source = session.source = SessionCache(compiler, works, compiled, hits_only=True)
+    for work in works:
+        session.add(work.loaded.graph, work.loaded.overrides)
+    with suppress(Missed):
+        session.compile_all()
+    note = "the state of its session is known only when the models before it are compiled"
+    origin = compiler.setup.key_origin
+    return [
+        Inquiry(work.job.source, work.key, origin, lookup)
+        if (lookup := source.lookups.get(position)) is not None
+        else Inquiry(work.job.source, work.key, origin, Lookup(None, "session"), note)
+        for position, work in enumerate(works)
     ]
 
 

@@ -15,7 +15,7 @@ from gecli.cache.candidate import Found, Verdict, Wanted
 from gecli.cache.events import event
 from gecli.cache.layout import OM, RDCPKT, entry_path
 from gecli.cache.lock import LockTimeout, LockUnavailable
-from gecli.cache.model_cache import look
+from gecli.cache.model_cache import Lookup, look
 from gecli.cache.sidecar import VARIABLE_MEMORY
 from gecli.compiler.cached_compile import CachedCompiler, Compiled, Work
 from gecli.compiler.direct_hit import finish_hit, hit_result
@@ -53,6 +53,7 @@ class SessionCache:
         self.compiled = compiled
         self.hits_only = hits_only
         self.stores = stores
+        self.lookups: dict[int, Lookup] = {}  # the last one of each model, by position
         self._started = 0.0
 
     def take(self, session: Session, member: Member) -> Readdressed | None:
@@ -64,6 +65,7 @@ class SessionCache:
             return None
         loaded: list[Readdressed] = []
         lookup = look(cache, work.key, self._wanted(work, session, member, loaded), self.compiler.stats)
+        self.lookups[member.graph_id - session.first_graph_id] = lookup
         if cache.mode == "debug":
             self.compiler.note_debug(work, lookup)
             return None

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from gecli.artifacts.rdcpkt import read_rdcpkt
 from gecli.compiler.api import compile_models
+from gecli.compiler.cache_inquiry import inquire
 from gecli.compiler.result import ModelResult
 from gecli.errors import CacheError
 from gecli.ir.text import parse
@@ -266,3 +267,26 @@ def test_any_sessions_on_one_cache_give_the_bytes_of_sessions_without_it(
             found[cache] = (oms, records, (out / "session").read_bytes(), [each.variables for each in results])
         plain, cached = found.values()
         assert cached == plain
+
+
+def test_why_looks_at_the_models_in_the_state_of_their_session(cache: Path) -> None:
+    typed = {"output": ("out/",), "ge.graph_compiler_cache_dir": ("cache",), "ge.graph_key": ("{stem}",)}
+    options = resolve("compile", typed)
+
+    def reasons() -> list[str]:
+        return [each.lookup.reason for each in inquire(MODELS, options, None)]
+
+    assert reasons() == ["no_entry", "session", "session"]
+    compiled("out", *MODELS)
+    before = {path: path.stat().st_mtime_ns for path in cache.rglob("*")}
+    assert reasons() == ["", "", ""]
+    next(cache.glob("conv_train_*.om")).unlink()
+    assert reasons() == ["", "om_missing", "session"]
+    assert {path: path.stat().st_mtime_ns for path in cache.rglob("*")}.items() <= before.items()
+
+
+def test_a_session_with_external_weights_goes_by_the_cache() -> None:
+    compiled("plain", *MODELS[:2], cache="", **{"ge.externalWeight": "1"})
+    results = compiled("out", *MODELS[:2], **{"ge.externalWeight": "1"})
+    assert states(results) == [("bypassed", "session", False)] * 2
+    assert files("out") == files("plain")
