@@ -112,6 +112,26 @@ def test_a_dynamic_model_gives_the_numbers_of_onnxruntime(
     check(model, om, blocked_environment, tmp_path)
 
 
+@pytest.mark.parametrize("shapes", ["static", "dynamic"])
+@pytest.mark.parametrize("name", DYNAMIC)
+def test_weights_beside_the_model_give_the_same_bits(
+    name: str, shapes: str, models_dir: Path, blocked_environment: dict[str, str], tmp_path: Path
+) -> None:
+    model = models_dir / f"{name}.onnx"
+    words = ["--input-shape", input_shape_option(model)] if shapes == "static" else []
+    np.savez(tmp_path / "in.npz", **make_feeds(model, 1))
+    found = []
+    for mode in ("none", "split", "combined"):
+        om = tmp_path / mode / f"{name}.om"
+        gecli(blocked_environment, "compile", str(model), "-o", str(om), "--external-weight", mode, *words)
+        out = tmp_path / f"{mode}.npz"
+        gecli(blocked_environment, "run", str(om), "-i", str(tmp_path / "in.npz"), "-o", str(out), "--quiet")
+        with np.load(out) as outputs:
+            found.append({key: value.tobytes() for key, value in outputs.items()})
+        assert mode == "none" or om.stat().st_size < max((tmp_path / "none" / om.name).stat().st_size, 1 << 20)
+    assert found[0] == found[1] == found[2]
+
+
 def test_every_model_of_this_list_is_in_the_catalogue() -> None:
     known = {entry["name"] for entry in json.loads((BENCHMARKS / "models.json").read_text())}
     assert set(MODELS) <= known
