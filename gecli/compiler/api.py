@@ -27,7 +27,7 @@ from gecli.compiler.result import CacheUse, CompileReport, ModelResult, OutputFi
 from gecli.compiler.session import Member, Session
 from gecli.compiler.settings import compile_settings, dump_setting, memory_limits, platform_setting, stop_stage
 from gecli.compiler.variable_report import variable_rows
-from gecli.errors import GecliError
+from gecli.errors import GecliError, InvalidOption
 from gecli.ir.op_desc import OpDesc
 from gecli.loading import LoadedModel
 from gecli.loading.shape_binding import InputRow
@@ -80,7 +80,7 @@ def compile_models(
     told when another process is waited for, `check_read` of each model and the files that it was loaded from; it may
     raise. Raises GecliError, and StoppedEarly.
     """
-    jobs = jobs_of(models, options.text("output"))
+    jobs = _jobs(models, options)
     check_paths(jobs, options)
     note = directory_note(models, options.text("output") or "")
     report = CompileReport([], platform_setting(options).soc)
@@ -109,6 +109,17 @@ def compile_models(
             raise combined(report.failures)
     report.models[0].notes += [note] if note else []
     return report
+
+
+def _jobs(models: Sequence[str], options: Options) -> list[Job]:
+    if options.text("singleop") is None:
+        return jobs_of(models, options.text("output"))
+    from gecli.compiler.single_op import single_op_jobs
+
+    if models:
+        why, do = f"{len(models)} models were given", "one command for each"
+        raise InvalidOption("E10001", "--singleop excludes MODEL", why=why, do=do, option="--singleop")
+    return single_op_jobs(options)
 
 
 def _outcomes(

@@ -17,6 +17,7 @@ from gecli.ir.attributes import (
     OUTPUT_IS_VAR,
     PARENT_NODE_INDEX,
     SHA256_ATTR,
+    SINGLE_OP,
     VALUE,
 )
 from gecli.ir.graph import Graph
@@ -215,6 +216,10 @@ def _model_attrs(
         "attr_model_out_nodes_name": tuple(_out_node_names(graph)),
         "task_index_op_name": tuple(task.stub_func for task in tasks.tasks),
     }
+    if SINGLE_OP in graph.attrs:
+        from gecli.compiler.single_op import single_op_attrs
+
+        attrs.update(single_op_attrs(graph))
     if memory is not None:
         rows = [(MEMORY_HBM, 0, memory.peak_bytes, 0)] if memory.peak_bytes else []
         if zero_copy:

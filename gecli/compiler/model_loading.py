@@ -26,6 +26,10 @@ def load_all(
 
     A name in a shape option must belong to one of the models. Raises InvalidOption for one that belongs to none.
     """
+    if options.text("singleop") is not None:
+        from gecli.compiler.single_op import load_single_ops
+
+        return load_single_ops(jobs, options), []
     loaded: list[LoadedModel] = []
     failed: list[GecliError] = []
     for job in jobs:

@@ -49,6 +49,7 @@ REF_PORT_INDEX = "ref_port_index"
 KEEP_DTYPE = "_keep_dtype"
 SHA256_ATTR = "_gecli_sha256"  # on a FileConstant: the digest of its bytes, 64 hex digits
 
+SINGLE_OP = "_single_op_type"  # of a graph that is one operator: its type
 VARIABLE_TYPES = frozenset(("Variable", "VariableV2"))
 CONST_TYPES = frozenset(("Const", "Constant"))
 DATA_TYPES = frozenset(("Data", "RefData", "AippData", "AnnData"))

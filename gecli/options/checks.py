@@ -77,6 +77,7 @@ def _mode_and_framework(options: Options) -> list[Diagnostic]:
     if options.get("singleop"):
         excluded = [name for name in ("ge.frameworkType", "ge.insertOpFile") if options.is_set(name)]
         excluded += ["mode"] if mode else []
+        excluded += [name for name in ("check", "stop-after", "model", "input_shape", "dim", "input_shape_range") if options.get(name)]
         excluded += ["ge.display_model_info"] if options.get("ge.display_model_info") else []
         names = ", ".join(f"--{options.option(name).name}" for name in excluded)
         if names:
@@ -188,7 +189,8 @@ def _pairs(options: Options) -> list[Diagnostic]:
 
 
 def _jit(options: Options) -> list[Diagnostic]:
-    given = [f"--{name}" for name in ("output", "emit", "depfile", "if-changed", "print-hash") if options.get(name)]
+    names = ("output", "emit", "depfile", "if-changed", "print-hash", "singleop")
+    given = [f"--{name}" for name in names if options.get(name)]
     if not given:
         return []
     why = "slices are kept in the cache only"

@@ -32,6 +32,8 @@ _rest = partial(Option, group="Other")
 COMPILE_OPTIONS: tuple[Option, ...] = (
     _input("model", "--model", "path", None, "Model file; the same as a positional MODEL.", "FILE",
            multiple=True, aliases=("graph",), fingerprint=False),
+    _input("singleop", "--singleop", "path", None, "JSON file of single operators, as for atc; an OM for each in -o.",
+           "FILE", fingerprint=False),
     _input("from", "--from", "str", "auto", "Front end; auto looks at the content of the file.", "KIND",
            choices=("auto", "onnx", "tf", "air", "geproto", "json")),
     _input("ge.frameworkType", "--framework", "int", None, "Front end as atc numbers it.", "N",

@@ -115,8 +115,6 @@ RECORDED_OPTIONS: tuple[Option, ...] = (
     _refused("is_output_adjust_hw_layout", "--is-output-adjust-hw-layout", "str", None,
              "Deliver these outputs as NC1HWC0: true,false.", "LIST", pattern=r"(true|false)(,(true|false))*|",
              rule="true and false separated by ','", code="E10005", note=_BLOCKED),
-    _refused("singleop", "--singleop", "path", None, "Compile every entry of a single-op JSON file.", "FILE",
-             note="write the operator as a JSON graph of one node and compile that"),
     _refused("ge.topoSortingMode", "--topo-sorting-mode", "int", None, "Order: 0 BFS, 1 DFS, 2 and 3 reversed.", "N",
              choices=("0", "1", "2", "3"), note="the memory planner chooses the order with the smallest peak"),
     _refused("op_name_map", "--op-name-map", "path", None, "File that maps operator types to others.", "FILE",

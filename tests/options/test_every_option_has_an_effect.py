@@ -48,6 +48,7 @@ CHECK = "compile digits.onnx --check"
 
 COMPILE: dict[str, Effect] = {
     "model": Effect("compile -o d.om", "--model digits.onnx", "status"),
+    "singleop": Effect("compile -o s/", "--singleop op.json", "status"),
     "from": Effect(DIGITS, "--from json", "status"),
     "ge.frameworkType": Effect(DIGITS, "--framework 3", "status"),
     "input_shape": Effect(OPEN, "--input-shape image:2,1,8,8", "models.0.inputs"),

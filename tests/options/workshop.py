@@ -59,6 +59,9 @@ def write_files(place: Path) -> None:
     (place / "mix.json").write_text(
         json.dumps({"black-list": {"to-add": ["Conv2D"]}, "white-list": {"to-add": ["Relu"]}})
     )
+    tensor = {"format": "ND", "shape": [2], "type": "float"}
+    entry = {"op": "Neg", "input_desc": [tensor], "output_desc": [tensor]}
+    (place / "op.json").write_text(json.dumps([entry]))
     (place / "keep.txt").write_text("OpType::Conv2D\nrelu1\n")
     (place / "switch.json").write_text(json.dumps({"Switch": {"GraphFusion": {"VariableOpPass": "off"}}}))
     (place / "raw.json").write_text(json.dumps({"compile options": {"session": {"ge.exec.variable_acc": "False"}}}))

@@ -1,0 +1,1 @@
+"""Running single operators, as the acl interface of CANN does."""
