@@ -77,7 +77,11 @@ def _mode_and_framework(options: Options) -> list[Diagnostic]:
     if options.get("singleop"):
         excluded = [name for name in ("ge.frameworkType", "ge.insertOpFile") if options.is_set(name)]
         excluded += ["mode"] if mode else []
-        excluded += [name for name in ("check", "stop-after", "model", "input_shape", "dim", "input_shape_range") if options.get(name)]
+        excluded += [
+            name
+            for name in ("check", "stop-after", "model", "input_shape", "dim", "input_shape_range")
+            if options.get(name)
+        ]
         excluded += ["ge.display_model_info"] if options.get("ge.display_model_info") else []
         names = ", ".join(f"--{options.option(name).name}" for name in excluded)
         if names:
