@@ -22,24 +22,19 @@ def writes_of(node: OpDesc) -> list[Write]:
 
     GE keeps a table by operator type that it fills from the first node of each type. A variable ref is never a writer.
     """
-    if node.ref_variable is not None or node.is_variable:
-        return []
-    kind = find(node.type)
-    found = []
-    for slot, port in enumerate(node.inputs):
-        if port is None:
-            continue
-        output = None if kind is None else _output_of(node, kind, slot)
-        if output is not None:
-            found.append(Write(slot, output))
-        elif _is_marked(node, slot):
-            found.append(Write(slot, None))
-    return found
+    return [write for slot in range(len(node.inputs)) for write in writes_at(Use(node, slot))]
 
 
 def writes_at(use: Use) -> list[Write]:
-    """The writes through one input of a node."""
-    return [write for write in writes_of(use.node) if write.slot == use.slot]
+    """The writes through one input of a node; a NetOutput may have thousands of others."""
+    node, slot = use
+    if node.ref_variable is not None or node.is_variable or node.inputs[slot] is None:
+        return []
+    kind = find(node.type)
+    output = None if kind is None else _output_of(node, kind, slot)
+    if output is not None:
+        return [Write(slot, output)]
+    return [Write(slot, None)] if _is_marked(node, slot) else []
 
 
 def output_names(node: OpDesc, kind: OperatorType) -> list[str]:

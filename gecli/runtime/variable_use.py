@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from gecli.ir.attributes import DATA_TYPES
 from gecli.ir.calls import CONTROL_TYPES, LOOP_TYPES, argument_slot
-from gecli.ir.op_desc import OpDesc, Port
+from gecli.ir.op_desc import OpDesc, Port, Use
 from gecli.layout.transforms import convert
 from gecli.ops.registry import operator_of
 from gecli.runtime.operands import is_blocked
@@ -52,14 +52,16 @@ def reads_of(graphs: Mapping[str, GraphRecord], variable_of: VariableOf) -> Read
 def accesses_of(graphs: Mapping[str, GraphRecord], variable_of: VariableOf) -> tuple[Accesses, Accesses]:
     """What each node reads and what it writes while the model runs; a node that calls graphs does what they do.
 
-    Outputs of the model are copied when all has run.
+    Outputs of the model are copied when all has run. Nothing is read where nothing is written: it needs no order.
     """
-    reads = {node: set(names) for node, names in reads_of(graphs, variable_of).items() if _runs(node)}
     writes: Accesses = {}
     for graph in graphs.values():
         for node in graph.nodes:
             if _runs(node) and (names := _written_by(node, variable_of)):
                 writes[node] = names
+    if not writes:
+        return {}, {}
+    reads = {node: set(names) for node, names in reads_of(graphs, variable_of).items() if _runs(node)}
     done: set[str] = set()
     for name in graphs:
         _add_calls(graphs, name, (reads, writes), done)
@@ -85,11 +87,18 @@ def _runs(node: OpDesc) -> bool:
 
 
 def _written_by(node: OpDesc, variable_of: VariableOf) -> set[str]:
-    from gecli.passes.written_inputs import writes_of  # a run without written variables needs nothing of the passes
+    names = {name for index in range(len(node.output_descs)) if (name := variable_of(Port(node, index)))}
+    for slot, port in enumerate(node.inputs):
+        name = "" if port is None else variable_of(port)
+        if name and name not in names and _writes_at(Use(node, slot)):
+            names.add(name)
+    return names
 
-    ports = [Port(node, index) for index in range(len(node.output_descs))]
-    ports += [port for write in writes_of(node) if (port := node.inputs[write.slot]) is not None]
-    return {name for port in ports if (name := variable_of(port))}
+
+def _writes_at(use: Use) -> bool:
+    from gecli.passes.written_inputs import writes_at  # a run without written variables needs nothing of the passes
+
+    return bool(writes_at(use))
 
 
 def _is_read(node: OpDesc, slot: int, graphs: Mapping[str, GraphRecord]) -> bool:
