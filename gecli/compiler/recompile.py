@@ -11,9 +11,10 @@ from gecli.cache.index import read_index
 from gecli.cache.sidecar import Sidecar, difference_of, read_sidecar
 from gecli.compiler.api import compile_models
 from gecli.errors import GecliError
+from gecli.options.option import value_text
 from gecli.options.resolution import resolve
 from gecli.options.table import named_options_of
-from gecli.options.values import default_of, value_text
+from gecli.options.values import default_of
 
 OF_THE_MODEL = ("model_name", "source_name")  # beside the options in what an entry says of them
 
