@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from textwrap import dedent
+from typing import Any
 
 import pytest
 
 from gecli.errors import CompileError
 from gecli.ir.text import parse, text
 from gecli.ir.verify import verify
-from gecli.passes import variable_prepare
+from gecli.passes import variable_prepare, written_inputs
 from gecli.passes.apply_add_output import ApplyAddOutput
 from gecli.passes.base import PassContext
 from gecli.passes.facts import Fact, check
@@ -284,3 +285,29 @@ def test_writable_inputs_are_prepared_like_variables(ctx: PassContext) -> None:
     """)
     VariablePrepare().run(graph, ctx)
     assert graph.node("w_TO_a_REF_0").type == "RefData"
+
+
+def test_who_writes_is_asked_once_for_each_reader_of_a_variable(
+    ctx: PassContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A NetOutput reads all of hundreds of results; looking at all its inputs for each one is quadratic."""
+    count = 300
+    lines = [f"%v{k} = Variable() : f32[4] ND\n%a{k} = AssignAdd(%v{k}, %x) : f32[4] ND" for k in range(count)]
+    graph = parse(
+        "graph g(%x : f32[4] ND) {\n"
+        + "\n".join(lines)
+        + "\nreturn "
+        + ", ".join(f"%a{k}" for k in range(count))
+        + "\n}"
+    )
+    asked = 0
+    real = written_inputs.find
+
+    def counted(type_name: str) -> Any:
+        nonlocal asked
+        asked += 1
+        return real(type_name)
+
+    monkeypatch.setattr(written_inputs, "find", counted)
+    assert VariablePrepare().run(graph, ctx)["refs_added"] == count
+    assert asked <= 4 * count

@@ -162,3 +162,13 @@ def test_a_value_that_was_read_stays_when_a_branch_writes_the_variable(tmp_path:
     before, after = model.run({"c": np.array(False), "x": X})[0].values()
     np.testing.assert_array_equal(before, X)
     np.testing.assert_array_equal(after, X)
+
+
+def test_a_variable_that_is_only_returned_must_have_a_value_too(tmp_path: Path) -> None:
+    text = "graph g() {\n%w = Variable() {VALUE} : f32[4] ND\nreturn %w\n}"
+    session = Session()
+    model = loaded(text, tmp_path, session, "")
+    with pytest.raises(RuntimeFault, match="read before anything gave it a value"):
+        model.run({})
+    session.store.set_value("w", X)
+    np.testing.assert_array_equal(first(model, {}), X)
