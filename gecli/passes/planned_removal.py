@@ -32,9 +32,6 @@ class PlannedRemoval:
             port = use.node.inputs[use.slot] if use.slot < len(use.node.inputs) else None
         return None if port is None else self._resolved(port)
 
-    def is_removed(self, node: OpDesc) -> bool:
-        return node in self._removed
-
     def remove(self, node: OpDesc) -> None:
         """Plan that the readers of `node` read what it reads."""
         self._removed.add(node)
