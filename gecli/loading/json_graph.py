@@ -12,10 +12,10 @@ from gecli.ir.dtype import DataType
 from gecli.ir.graph import NET_OUTPUT, Graph, GraphError
 from gecli.ir.op_desc import OpDesc, Port
 from gecli.ir.tensor_desc import UNKNOWN_RANK, TensorDesc
-from gecli.ir.weight import Weight
+from gecli.ir.weight import FileSlice, Weight
 from gecli.loading.inference import Inference
 from gecli.loading.json_attributes import read_attr, read_desc
-from gecli.loading.json_tensors import read_tensor
+from gecli.loading.json_tensors import read_tensor, resolve_path
 from gecli.loading.json_values import Json, Source, kind_of, pointer_to
 from gecli.loading.shape_binding import Binding, ModelInput, Symbols
 from gecli.ops.operator import OperatorType, convert_attribute
@@ -33,6 +33,9 @@ NODE_KEYS = frozenset(
 GRAPH_KEYS = frozenset(("name", "inputs", "outputs", "output_names", "opset", "attrs", "comment"))
 LINK_KEYS = frozenset(("source", "target", "key", "src_out", "dst_in", "control", "comment"))
 ENGINE = "_engine"  # attribute that keeps the member `engine`
+FILE_CONSTANT_ATTRS = frozenset(
+    ("location", "offset", "length", "file_path", "file_id", "dtype", "shape", "original_shape")
+)
 EXAMPLE = '{"id": "y", "type": "Relu"}'
 # Types that declare themselves: the loader cannot compute their outputs.
 _NEEDS_OUTPUTS = frozenset((*DATA_TYPES, *VARIABLE_TYPES, "FileConstant"))
@@ -165,8 +168,33 @@ class GraphReader:
         for key, attr in source.object(members.get("attrs", {}), f"{pointer}/attrs", "attrs").items():
             place = pointer + pointer_to("attrs", key)
             node.attrs[key] = self._typed(kind, key, read_attr(source, attr, place, desc), place)
+        if node.type == "FileConstant" and desc is not None:
+            self._read_file_constant(node, desc, f"{pointer}/attrs")
         self._read_rest(node, members, pointer)
         return node
+
+    def _read_file_constant(self, node: OpDesc, desc: TensorDesc, pointer: str) -> None:
+        """A FileConstant whose file is there is a constant; --external-weight decides where its bytes go.
+
+        One whose file is missing names it without its directory, as every OM does.
+        """
+        attrs = node.attrs
+        key = next((key for key in ("location", "file_path") if attrs.get(key)), None)
+        if key is None or not desc.is_static:
+            return
+        name = str(attrs[key])
+        if "\0" in name or not os.path.isfile(os.path.join(self.source.base_dir or "", name)):
+            attrs[key] = os.path.basename(name)
+            return
+        place = f"{pointer}/{key}"
+        path, size = resolve_path(self.source, name, place), desc.nbytes
+        offset = (attrs.get("offset") or 0) if key == "location" else 0
+        if offset < 0 or offset + size > os.path.getsize(path):
+            why = f"{size} bytes at offset {offset} are wanted, the file has {os.path.getsize(path)}"
+            raise self.source.fault(place, f"{name} is too short", why, code="G1003")
+        node.type = "Const"
+        node.attrs = {name: value for name, value in attrs.items() if name not in FILE_CONSTANT_ATTRS}
+        node.attrs[VALUE] = Weight(desc, FileSlice(path, offset, size))
 
     def _read_outputs(self, members: dict[str, Json], pointer: str) -> tuple[list[TensorDesc], list[str | None]]:
         symbols: list[str | None] = []

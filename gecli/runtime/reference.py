@@ -64,6 +64,12 @@ class SourceReference:
                 "E10001", f"--compare cannot evaluate {path}", option=OPTION, file=path, why="the graph has variables",
                 do="compile it and compare with its OM",
             )  # fmt: skip
+        absent = [node for node in graph.all_nodes() if node.type == "FileConstant"]
+        if absent:
+            raise InvalidOption(
+                "E10001", f"--compare cannot evaluate {path}", option=OPTION, file=path,
+                why=f"the weights of node {absent[0].name!r} are not there", do="put the weight files beside the graph",
+            )  # fmt: skip
         self._names = [each.name for each in graph.inputs]
 
     def run(self, feeds: Mapping[str, Array]) -> Arrays:
