@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import Any, BinaryIO, NamedTuple
 
 from gecli.cache.candidate import Found, Rejected, Wanted
+from gecli.cache.events import event, hit_event, record
 from gecli.cache.index import NO_FILE, UnreadableIndex, index_path, read_index
 from gecli.cache.jit_files import (
     MAX_VERSIONS,
@@ -119,6 +120,8 @@ class JitStore:
         """The entry of a compiled version after every check of the model cache."""
         lookup = look(self._entries, key, wanted, self.stats)
         if lookup.found is not None:
+            if self.may_write:
+                record(self.cache.path, hit_event(lookup.found._replace(key=self.key, via="jit")))
             return lookup.found
         return lookup.rejected[-1] if lookup.rejected else Rejected(key, lookup.reason)
 
@@ -168,6 +171,8 @@ class JitStore:
                 stats=self.stats,
                 append=lambda record: append_record(self.directory, record, self._mode),
             )
+        size_bytes = sum(size for size, _ in written.digests.values())
+        record(self.cache.path, event("miss", self.key, "no_entry"), event("write", self.key, size_bytes=size_bytes))
         return written.stem
 
     # ------------------------------------------------------------------ how the graph was cut

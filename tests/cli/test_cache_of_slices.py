@@ -122,3 +122,13 @@ def test_a_broken_chain_is_found_and_set_aside(name: str, gecli: Run, jit: Path)
     assert not (jit / "slicing_hierarchy/rows").exists()
     assert gecli(*RUN).returncode == 0
     assert json.loads((jit / "slicing_hierarchy/rows/slicing_result.json").read_text())["user_graph_key"] == "rows"
+
+
+def test_versions_taken_and_compiled_are_counted(gecli: Run, jit: Path) -> None:
+    document(gecli, "stats", "--zero")
+    assert gecli(*RUN).returncode == 0
+    for path in jit.glob("*_1_*"):
+        path.unlink()  # the second slice
+    assert gecli(*RUN).returncode == 0
+    found = document(gecli, "stats", "--key", "rows")["counters"]
+    assert (found["hits"], found["misses"], found["writes"]) == ({"total": 3, "jit": 3}, {"total": 1, "no_entry": 1}, 1)
