@@ -203,10 +203,21 @@ class JitStore:
             self._save_graphs(folder, each, graphs_of)
             self._replace(os.path.join(folder, VERSIONS), versions_text(each))
         if kept:
+            self._remove_left_versions()
             _remove_left_behind(self.home)
             self._replace(os.path.join(self.home, SLICING), slicing_text(kept, self.facts))
             self._replace(os.path.join(self.home, RESULT), result_text(kept, self.key))
         return kept
+
+    def _remove_left_versions(self) -> None:
+        """Temporary files of versions: who writes one holds the lock that is held here, so their writers are gone."""
+        name = version_key(self.key, 0, 0).removesuffix("_0_0")
+        form = re.compile(rf"\.{re.escape(name)}_\d+_\d{{19,}}[._].*\.tmp\.\d+\.[0-9a-f]+")
+        with suppress(OSError):
+            for found in os.listdir(self.directory):
+                if form.fullmatch(found):
+                    with suppress(OSError):
+                        os.unlink(os.path.join(self.directory, found))
 
     def _exists(self, key: str) -> bool:
         return os.path.exists(index_path(self.directory, key))
