@@ -237,12 +237,12 @@ class AttrReader:
         """The attributes in a node's map<string, AttrDef bytes>, by name as stored, compressed names undone."""
         if self.names:
             return dict([self.named_value(key, coded[key]) for key in sorted(coded)])
-        known = self._values
+        known, keys = self._values, self._keys
         attrs: dict[str, Any] = {}
         for key in sorted(coded):
             data = coded[key]
             value = known.get(data)
-            attrs[self.shared_key(key)] = self.value(data) if value is None else value
+            attrs[keys.get(key) or self.shared_key(key)] = self.value(data) if value is None else value
         return attrs
 
     def shared_key(self, key: str) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from google.protobuf.message import DecodeError
 
-FREE_BYTES = 32 << 20  # what every file may cost
+FREE_BYTES = 30 << 20  # what every file may cost
 FACTOR = 2  # what a file may cost for each of its bytes; graphs that compilers write stay below
 
 # Bytes of memory that an object takes, with its place in a list or dictionary; measured with CPython 3.11.

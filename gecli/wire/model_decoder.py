@@ -20,7 +20,7 @@ from gecli.wire.collector import collector_paused
 from gecli.wire.decode_errors import DECODE_ERRORS, reason
 from gecli.wire.field_scan import Span
 from gecli.wire.memory_budget import DICT_ENTRY_COST, TEXT_COST, MemoryBudget, dict_cost, is_about_memory
-from gecli.wire.message_reader import ATTRS, MessageReader, located
+from gecli.wire.message_reader import ATTRS, WHOLE_BYTES, MessageReader, located
 from gecli.wire.model_record import GraphRecord, ModelRecord
 from gecli.wire.om_faults import om_error
 from gecli.wire.packed_placements import PackedPlacements
@@ -223,12 +223,12 @@ class _Decoder:
         try:
             op, large = self.messages.operator(span, reader)
             reader.budget.spend(_cost(op))
-            offsets = len(op.input_i) + len(op.output_i) + len(op.workspace) + len(op.workspace_bytes)
-            reader.budget.spend(_OFFSET_COST * offsets)
-            reader.budget.require(_OFFSET_ON_THE_WAY_COST * offsets)
+            if span.end - span.begin > WHOLE_BYTES:
+                offsets = len(op.input_i) + len(op.output_i) + len(op.workspace) + len(op.workspace_bytes)
+                reader.budget.require(_OFFSET_ON_THE_WAY_COST * offsets)
             node = self.node(record, op, large)
             record.nodes.append(node)
-            places.append(op)
+            reader.budget.spend(_OFFSET_COST * places.append(op))
             self.enter(node, op.input, by_name, waiting)
         except DECODE_ERRORS as error:
             raise WireError(f"operator {len(record.nodes)} of {reader.where}: {reason(error)}", span.begin) from error

@@ -9,6 +9,7 @@ from typing import Any
 from gecli.ir.op_desc import OpDesc
 from gecli.ir.placement import Placement
 
+FEW_NUMBERS = 64  # so many go through one tuple
 _HEAD = 6  # numbers before the offsets: id, stream, and how many offsets there are of each of the four kinds
 
 
@@ -20,15 +21,20 @@ class PackedPlacements(Mapping[OpDesc, Placement]):
         self._numbers = array("q")
         self._begins = array("Q")
 
-    def append(self, op: Any) -> None:
-        """The numbers of an OpDef."""
+    def append(self, op: Any) -> int:
+        """The numbers of an OpDef. Returns how many offsets there are."""
         numbers = self._numbers
         self._begins.append(len(numbers))
-        kinds = (op.input_i, op.output_i, op.workspace, op.workspace_bytes)
-        numbers.extend((op.id, op.stream_id, *map(len, kinds)))
-        for offsets in kinds:
-            if offsets:
+        inputs, outputs, work, work_bytes = op.input_i, op.output_i, op.workspace, op.workspace_bytes
+        counts = (len(inputs), len(outputs), len(work), len(work_bytes))
+        total = sum(counts)
+        if total > FEW_NUMBERS:
+            numbers.extend((op.id, op.stream_id, *counts))
+            for offsets in (inputs, outputs, work, work_bytes):
                 numbers.extend(offsets)
+        else:
+            numbers.extend((op.id, op.stream_id, *counts, *inputs, *outputs, *work, *work_bytes))
+        return total
 
     def ids_and_streams(self) -> Iterator[tuple[int, int]]:
         """Id and stream of each node."""
