@@ -27,6 +27,7 @@ from gecli.planning.weight_names import COMBINED_SUFFIX, is_weight_file
 
 FOREIGN_RECORD_S = 86400.0  # how long a record of a process on another host counts
 META_WAIT_S = 2.0
+CLOCK_S = 2.0  # between the clock of a record and the times of files
 # Siblings that writers publish from, by `gecli.artifacts.publish` and by an import.
 _TEMPORARY = re.compile(r"\..+\.tmp[-.](\d+)[-.][0-9a-f]+")
 
@@ -42,6 +43,7 @@ class Unreferenced(NamedTuple):
 
     path: str
     size_bytes: int
+    changed_s: float
     is_temporary: bool = False
 
 
@@ -49,10 +51,11 @@ def unreferenced(
     directory: str, now: float, grace_s: float, without: Collection[Entry] = frozenset()
 ) -> list[Unreferenced]:
     """What a sweep removes once the entries in `without` are gone. Changes nothing. Raises UnknownReferences."""
-    found = _candidates(directory, now, grace_s)
+    running = _in_flight(directory, now)  # before the references: a compile that ends in between has made its entry
+    found = [each for each in _candidates(directory, now, grace_s) if not _is_in_use(each, running)]
     if all(each.is_temporary for each in found):
         return found
-    kept = _referenced(directory, without) | _in_flight(directory, now)
+    kept = _referenced(directory, without)
     return [each for each in found if each.is_temporary or os.path.basename(each.path) not in kept]
 
 
@@ -68,15 +71,24 @@ def sweep(directory: str, paths: Iterable[str], now: float, grace_s: float) -> l
             return None
         try:
             with locked_meta(weight_dir(directory), timeout_s=META_WAIT_S) as (meta, save):
-                removed = [each.path for each in unreferenced(directory, now, grace_s) if each.path in wanted]
-                for path in removed:
-                    with suppress(FileNotFoundError):
-                        os.unlink(path)
+                found = [each for each in unreferenced(directory, now, grace_s) if each.path in wanted]
+                removed = [each.path for each in found if _removed(each)]
                 if _forget(meta, {os.path.basename(path) for path in removed}):
                     save()
                 return removed
         except MetaLocked:
             return None
+
+
+def _removed(each: Unreferenced) -> bool:
+    """Remove a file, unless a compile touched it a moment ago because it needs it."""
+    try:
+        if os.lstat(each.path).st_mtime != each.changed_s:
+            return False
+        os.unlink(each.path)
+    except FileNotFoundError:
+        return True
+    return True
 
 
 def combined_shares(directory: str, ranges: Iterable[WeightRange]) -> dict[str, tuple[int, int]]:
@@ -112,7 +124,7 @@ def _candidates(directory: str, now: float, grace_s: float) -> list[Unreferenced
         except OSError:
             continue
         if not stat.S_ISDIR(status.st_mode) and now - status.st_mtime > grace_s:
-            found.append(Unreferenced(path, status.st_size, temporary is not None))
+            found.append(Unreferenced(path, status.st_size, status.st_mtime, temporary is not None))
     return found
 
 
@@ -142,16 +154,35 @@ def _names_of(directory: str, key: str, stem: str) -> set[str]:
         raise UnknownReferences(f"what entry {stem} refers to cannot be read: {error}") from error
 
 
-def _in_flight(directory: str, now: float) -> set[str]:
-    """The weights that running compiles have written or found."""
+class InFlight(NamedTuple):
+    """What running compiles may be going to refer to: files that they named, and when the first of them began."""
+
+    names: frozenset[str]
+    since_s: float | None
+
+
+def _in_flight(directory: str, now: float) -> InFlight:
     names: set[str] = set()
+    begins = []
     for record in inflight_records(directory):
         host, since = str(record.get("host")), record.get("since")
-        is_recent = isinstance(since, int | float) and now - since < FOREIGN_RECORD_S
-        weights = record.get("weights")
-        if isinstance(weights, list) and is_alive(host, record.get("pid")) and (host == host_name() or is_recent):
-            names |= {os.path.basename(str(each)) for each in weights}
-    return names
+        began = since if isinstance(since, int | float) and 0 < since <= now else 0.0
+        if is_alive(host, record.get("pid")) and (host == host_name() or now - began < FOREIGN_RECORD_S):
+            begins.append(began)
+            weights = record.get("weights")
+            names |= {os.path.basename(str(each)) for each in weights} if isinstance(weights, list) else set()
+    return InFlight(frozenset(names), min(begins, default=None))
+
+
+def _is_in_use(each: Unreferenced, running: InFlight) -> bool:
+    """Whether a running compile may have written or found the file, however short the grace time is.
+
+    It touches the files of single weights that it uses, but not a combined file whose bytes it found.
+    """
+    name = os.path.basename(each.path)
+    if running.since_s is None or each.is_temporary:
+        return False
+    return name in running.names or each.changed_s >= running.since_s - CLOCK_S or name.endswith(COMBINED_SUFFIX)
 
 
 def _forget(meta: WeightMeta, names: set[str]) -> bool:

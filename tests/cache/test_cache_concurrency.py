@@ -23,6 +23,7 @@ from tests.conftest import REPOSITORY
 
 DIGITS = REPOSITORY / "samples/digits/digits.onnx"
 COLLECTIONS = (["--grace", "0s"], ["--all"], ["--keep-last", "1"], [])
+WEIGHTS = ("none", "split", "combined")
 CHECKS = (["--json"], ["--json", "--fast"], ["--json", "--repair"])
 COLLECTS, CHECKS_ALL = 0, -1  # in place of the batch of a compile
 
@@ -45,13 +46,24 @@ def start(directory: Path, *words: str) -> subprocess.Popen[str]:
 
 
 def compiling(directory: Path, output: Path, batch: int, *words: str) -> subprocess.Popen[str]:
-    shape = f"image:{batch},1,8,8"
+    """Batches from 10 on are those of one digit, with external weights: in files of their own, or from 20 on in one."""
+    shape = f"image:{batch % 10},1,8,8"
+    words = (*words, *(("--external-weight", WEIGHTS[batch // 10]) if batch >= 10 else ()))
     return start(directory, "compile", str(DIGITS), "-o", str(output), "--input-shape", shape, "--quiet", *words)
 
 
 def finished(process: subprocess.Popen[str]) -> None:
     _, err = process.communicate(timeout=120)
     assert process.returncode == 0, err
+
+
+def expected_om(output: Path, batch: int) -> Path:
+    """The same model, compiled before and alone."""
+    return output.parents[1] / f"alone{batch}/m.om"
+
+
+def weights_beside(om: Path) -> dict[str, str]:
+    return {path.name: digest(path) for path in (om.parent / "weight").glob("*")}
 
 
 def digest(path: Path) -> str:
@@ -68,6 +80,8 @@ def judge(each: Running, expected: dict[int, str]) -> None:
         assert each.batch == COLLECTS or each.output.exists()
     if each.output.exists():
         assert digest(each.output) == expected[each.batch]
+        for name, wanted in weights_beside(expected_om(each.output, each.batch)).items():
+            assert digest(each.output.parent / "weight" / name) == wanted, name
 
 
 def judge_check(status: int, out: str, err: str) -> None:
@@ -155,9 +169,9 @@ def whirled(directory: Path, batches: dict[str, list[int]], slots: int, lasts_s:
 
 
 def test_six_processes_with_three_keys_and_a_collector(tmp_path: Path) -> None:
-    whirled(tmp_path, {"a": [1], "b": [2], "c": [3]}, 6, 5.0)
+    whirled(tmp_path, {"a": [1], "b": [2, 12], "c": [23]}, 6, 5.0)
 
 
 @pytest.mark.slow
 def test_sixteen_processes_with_four_keys_that_change_their_models(tmp_path: Path) -> None:
-    whirled(tmp_path, {"a": [1], "b": [2, 3], "c": [3, 1], "d": [1, 2, 3]}, 16, 60.0)
+    whirled(tmp_path, {"a": [1], "b": [2, 13], "c": [23, 1], "d": [11, 22, 3]}, 16, 60.0)

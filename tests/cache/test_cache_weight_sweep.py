@@ -87,11 +87,17 @@ def test_young_files_and_those_of_running_compiles_stay(store: Store, weight: Pa
     os.utime(weight / FIRST)
     inflight = tmp_path / ".gecli/inflight"
     inflight.mkdir(parents=True)
-    record = {"host": host_name(), "pid": os.getpid(), "key": "x", "since": 0, "weights": [SECOND]}
+    now = time.time()
+    (weight / "m_weight_combined").write_bytes(b"x")
+    os.utime(weight / "m_weight_combined", (OLD_S, OLD_S))
+    record = {"host": host_name(), "pid": os.getpid(), "key": "x", "since": now - 60, "weights": [SECOND]}
     (inflight / "a.json").write_text(json.dumps(record))
     assert run(tmp_path)[0] == [THIRD]
-    (inflight / "b.json").write_text(json.dumps({**record, "host": "elsewhere", "weights": [FIRST]}))  # long ago
-    assert run(tmp_path, grace_s=0.0)[0] == [FIRST]
+    assert run(tmp_path, grace_s=0.0)[0] == []  # the first was written while the compile ran
+    (inflight / "a.json").unlink()
+    old = {**record, "host": "elsewhere", "since": now - 90000, "weights": [FIRST]}
+    (inflight / "b.json").write_text(json.dumps(old))
+    assert set(run(tmp_path, grace_s=0.0)[0]) == {FIRST, SECOND, "m_weight_combined"}
 
 
 @pytest.mark.parametrize("damage", ["index", "sidecar", "foreign om"])
