@@ -65,7 +65,8 @@ def plan_model(
     offsets.update(in_variable_memory.offsets)
     offsets.update({Port(node, 0): offset for node, offset in zip(constants, layout.offsets)})
     for port, target in in_variable_memory.aliases.items():
-        offsets[port] = offsets[target]
+        if target in offsets:  # a dynamic model has no place for it yet
+            offsets[port] = offsets[target]
     everything = (*order, *inner)
     place = offsets.get
     placements = {node: _placement(position, node, place) for position, node in enumerate(everything)}

@@ -126,6 +126,10 @@ class DynamicExecutor:
                 return self._loop(node, inputs)
         if node.type in ("TransData", "ReFormat"):
             return [reordered(node, inputs[0])]
+        if node.is_variable:  # what is computed for it is stored
+            value = inputs[0]
+            assert value is not None
+            return [value]
         try:
             return evaluate_node(node, inputs)
         except CompileError as error:

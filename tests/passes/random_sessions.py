@@ -119,11 +119,12 @@ def blocked(src: TensorDesc, target: Format) -> TransStep:
 # ---------------------------------------------------------------------- graphs
 
 
-def built(plan: Plan) -> list[Graph]:
-    return [_graph(plan, number, used) for number, used in enumerate(plan.graphs)]
+def built(plan: Plan, *, dynamic: bool = False) -> list[Graph]:
+    """The graphs; those that are `dynamic` have one more input and output, `free`, of any length."""
+    return [_graph(plan, number, used, dynamic) for number, used in enumerate(plan.graphs)]
 
 
-def _graph(plan: Plan, number: int, used: dict[str, Use]) -> Graph:
+def _graph(plan: Plan, number: int, used: dict[str, Use], dynamic: bool) -> Graph:
     graph = Graph(f"g{number}")
     outputs: list[Port] = []
     refs: list[OpDesc] = []
@@ -137,6 +138,9 @@ def _graph(plan: Plan, number: int, used: dict[str, Use]) -> Graph:
             reads.append(_apply(graph, "Abs", f"{name}_read{index}", port))
         outputs += reads
         refs += _written(graph, name, variable, use, reads)
+    if dynamic:
+        free = graph.create("Data", "free", output_descs=[TensorDesc(DataType.FLOAT, (-1,), Format.ND)])
+        outputs.append(_apply(graph, "Abs", "free_abs", free.out()))
     if not outputs:
         constant = numbers(TensorDesc(DataType.FLOAT, (2,), Format.ND))
         outputs.append(graph.create("Const", "one", attrs={"value": constant}, output_descs=[constant.desc]).out())

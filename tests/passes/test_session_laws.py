@@ -91,17 +91,10 @@ def runs_give_what_the_source_gives(plan: Plan) -> None:
 
 def devices_give_what_the_source_gives(plan: Plan) -> None:
     """The same from the files, on the simulated device: all models of the session loaded together."""
-    found = []
-    for accelerated in (True, False):
-        session = compiled(plan, variable_acc=accelerated)
-        with TemporaryDirectory() as directory:
-            device = Runtime()
-            models = [device.load(_written(member, session, directory)) for member in session.members]
-            outputs = [list(models[number].run({})[0].values()) for number in plan.order]
-            found.append((outputs, {name: device.store.value(name).copy() for name in device.store.names()}))
+    found = [on_device(compiled(plan, variable_acc=accelerated), plan) for accelerated in (True, False)]
     (outputs, variables), (others, unchanged) = found
     for mine, theirs in zip(outputs, others, strict=True):
-        for a, b in zip(mine, theirs, strict=True):
+        for a, b in zip(mine.values(), theirs.values(), strict=True):
             np.testing.assert_array_equal(a, b)
     assert sorted(variables) == sorted(unchanged)
     _, before = reference(plan)
@@ -109,6 +102,32 @@ def devices_give_what_the_source_gives(plan: Plan) -> None:
         np.testing.assert_array_equal(value, unchanged[name])
         if name in before:
             np.testing.assert_array_equal(value, before[name])
+
+
+def models_of_free_shapes_give_what_others_give(plan: Plan) -> None:
+    """A model with a free dim runs node by node, and reads and writes its variables the same."""
+    outputs, variables = on_device(compiled(plan), plan)
+    session = session_of(built(plan, dynamic=True))
+    session.compile_all()
+    others, same = on_device(session, plan, {"free": np.ones(3, np.float32)})
+    for mine, theirs in zip(outputs, others, strict=True):
+        for name, value in mine.items():
+            if name in theirs:  # not so the output of a graph that had none
+                np.testing.assert_array_equal(value, theirs[name])
+    assert sorted(variables) == sorted(same)
+    for name, value in variables.items():
+        np.testing.assert_array_equal(value, same[name])
+
+
+def on_device(
+    session: Session, plan: Plan, feeds: Mapping[str, Array] | None = None
+) -> tuple[list[dict[str, Array]], dict[str, Array]]:
+    """The outputs of the runs of a plan, and what the variables hold afterwards."""
+    with TemporaryDirectory() as directory:
+        device = Runtime()
+        models = [device.load(_written(member, session, directory)) for member in session.members]
+        outputs = [models[number].run(feeds or {})[0] for number in plan.order]
+        return outputs, {name: device.store.value(name).copy() for name in device.store.names()}
 
 
 def _written(member: Member, session: Session, directory: str) -> str:
@@ -337,6 +356,7 @@ def _reader(steps: Steps) -> Use:
 LAWS: tuple[Law, ...] = (
     runs_give_what_the_source_gives,
     devices_give_what_the_source_gives,
+    models_of_free_shapes_give_what_others_give,
     blocks_never_overlap,
     no_later_graph_moves_a_variable,
     the_queue_ends_with_no_graph_stale,
