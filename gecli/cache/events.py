@@ -71,11 +71,22 @@ def log_path(folder: str) -> str:
 
 
 def _opened(folder: str) -> int:
-    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
+    flags = os.O_WRONLY | os.O_APPEND
     for name in ("O_CLOEXEC", "O_NOFOLLOW", "O_NONBLOCK"):  # a pipe in its place must not stop a compile
         flags |= getattr(os, name, 0)
     try:
-        return os.open(log_path(folder), flags, 0o666)
+        return os.open(log_path(folder), flags)
     except FileNotFoundError:
-        os.makedirs(folder, exist_ok=True)
-        return os.open(log_path(folder), flags, 0o666)
+        return _made(folder, flags | os.O_CREAT)
+
+
+def _made(folder: str, flags: int) -> int:
+    """A new log; where the group may write into the cache directory it may write here too, whatever the umask."""
+    from gecli.cache.layout import SHARED_MODE, make_private
+
+    is_shared = bool(os.stat(os.path.dirname(os.path.dirname(folder))).st_mode & 0o020)
+    make_private(folder, SHARED_MODE if is_shared else 0o644)
+    handle = os.open(log_path(folder), flags, 0o666)
+    if is_shared:
+        os.fchmod(handle, SHARED_MODE)
+    return handle

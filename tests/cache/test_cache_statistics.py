@@ -148,3 +148,16 @@ def test_what_cannot_be_written_is_not_counted_and_stops_nothing(kind: str, cach
     record(cache, event("hit", "a", "before"))
     fold(cache)
     assert counts_by_key(cache) == {}
+
+
+@pytest.mark.parametrize(("mode", "group"), [(0o755, 0), (0o2775, 0o20)])
+def test_who_may_write_the_cache_may_count(mode: int, group: int, cache: str) -> None:
+    os.chmod(cache, mode)
+    before = os.umask(0o022)
+    try:
+        record(cache, event("hit", "a", "before"))
+    finally:
+        os.umask(before)
+    folder = stats_dir(cache)
+    for path in (os.path.dirname(folder), folder, log_path(folder)):
+        assert os.stat(path).st_mode & 0o20 == group
