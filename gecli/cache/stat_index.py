@@ -5,6 +5,7 @@ A hint, never the truth: what is missing, torn or doubtful is read again. Loads 
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from collections.abc import Callable, Iterable
@@ -201,6 +202,15 @@ def short_name(text: str) -> str:
 
 
 def _sha256_of_file(path: str) -> str:
+    try:
+        return _sha256_of_path(path)
+    except OSError as error:
+        if error.errno != errno.ESTALE:
+            raise
+    return _sha256_of_path(path)  # replaced by another machine at this moment
+
+
+def _sha256_of_path(path: str) -> str:
     descriptor = open_regular(path)
     try:
         return _sha256_of_open(descriptor)

@@ -34,7 +34,19 @@ def open_regular(path: str) -> int:
 
 
 def read_regular(path: str, limit_bytes: int = 1 << 30) -> bytes:
-    """The content of a small regular file, cut off at the limit. Raises OSError as `open_regular` does."""
+    """The content of a small regular file, cut off at the limit. Raises OSError as `open_regular` does.
+
+    On a network file system a file that another machine replaces at this moment is stale; it is asked for once more.
+    """
+    try:
+        return _content(path, limit_bytes)
+    except OSError as error:
+        if error.errno != errno.ESTALE:
+            raise
+    return _content(path, limit_bytes)
+
+
+def _content(path: str, limit_bytes: int) -> bytes:
     handle = open_regular(path)
     try:
         parts = []

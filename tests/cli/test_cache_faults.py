@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import json
 import os
 import resource
@@ -314,3 +315,67 @@ def test_a_hint_of_a_request_survives_a_restart_only_with_its_entry(cache: Path)
 def test_a_debug_lock_leaves_no_record(cache: Path) -> None:
     with KeyLock(CacheDir("cache").path, "k", timeout_s=0, leaves_record=False):
         assert everything(cache) == ["k.lock"]
+
+
+# ------------------------------------------------------------------ entries of other tools, network file systems
+
+
+def as_of_ge(cache: Path, place: str) -> str:
+    """Make the one entry what GE leaves: a stamp of 14 digits, paths in the index, no sidecar, no digest of gecli's."""
+    old = the(cache, "k_*.om")
+    name = "k_20260415102030"
+    data = old.read_bytes().replace(b"_gecli_fp", b"_other_fp").replace(b"gecli1", bytes(6), 1)
+    (cache / f"{name}.om").write_bytes(data)
+    the(cache, "k_2*.rdcpkt").rename(cache / f"{name}.rdcpkt")
+    for path in (old, the(cache, "k_*.gecli.json")):
+        path.unlink()
+    shutil.rmtree(cache / ".gecli")
+    record = {
+        "cache_file_name": f"{place}{name}.om", "graph_key": "k", "var_desc_file_name": f"{place}{name}.rdcpkt",
+    }  # fmt: skip
+    (cache / "k.idx").write_text(json.dumps({"cache_file_list": [record]}, indent=4, sort_keys=True))
+    return name
+
+
+@pytest.mark.parametrize("place", ["", "./cache/", "cache/", "./where/it/was/once/", "/somewhere/else/"])
+def test_an_entry_of_ge_with_variables_is_used_wherever_it_was_written(place: str, cache: Path) -> None:
+    compiled("first/x.om")
+    name = as_of_ge(cache, place)
+    result = compiled()
+    assert facts(result) == ("hit", None, False)
+    assert (result.cache.entry, result.cache.via) == (name, "before")
+    assert Path("out/x.om").read_bytes() == (cache / f"{name}.om").read_bytes()
+    assert Path("out/x.rdcpkt").read_bytes() == Path("first/x.rdcpkt").read_bytes()
+    assert not list(cache.glob("*.gecli.json"))
+
+
+@pytest.mark.parametrize("suffix", ["om", "rdcpkt"])
+def test_a_damaged_entry_of_ge_is_set_aside(suffix: str, cache: Path) -> None:
+    compiled("first/x.om")
+    path = cache / f"{as_of_ge(cache, './cache/')}.{suffix}"
+    path.write_bytes(path.read_bytes()[:-5] if suffix == "om" else b"\xff\xff")
+    assert facts(compiled()) == ("miss", f"{suffix}_corrupt", True)
+    assert Path("out/x.om").read_bytes() == Path("first/x.om").read_bytes()
+    assert facts(compiled())[0] == "hit"
+
+
+def test_a_damaged_bare_om_stays_where_it_is(cache: Path) -> None:
+    (cache / "k.om").write_bytes(b"IMOD" + bytes(300))
+    assert facts(compiled()) == ("miss", "om_corrupt", True)
+    assert (cache / "k.om").stat().st_size == 304
+    assert facts(compiled())[0] == "hit"  # the index hides it now
+
+
+def test_a_file_that_is_stale_is_read_once_more(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled()
+    plain, stale = os.open, []
+
+    def opened(path: object, *arguments: object, **more: object) -> int:
+        if str(path).startswith("cache/") and path not in stale:
+            stale.append(path)
+            raise OSError(errno.ESTALE, "Stale file handle", path)
+        return plain(path, *arguments, **more)  # type: ignore[arg-type]  # passed on as they came
+
+    monkeypatch.setattr(os, "open", opened)
+    assert facts(compiled(cache_mode="ro")) == ("hit", None, False)
+    assert stale

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import replace
@@ -290,3 +293,25 @@ def test_a_session_with_external_weights_goes_by_the_cache() -> None:
     results = compiled("out", *MODELS[:2], **{"ge.externalWeight": "1"})
     assert states(results) == [("bypassed", "session", False)] * 2
     assert files("out") == files("plain")
+
+
+def test_two_sessions_with_the_same_models_in_other_orders_do_not_wait_for_each_other(tmp_path: Path) -> None:
+    orders = ((MODELS[0], OTHER), (OTHER, MODELS[0]))
+    plain = []
+    for number, order in enumerate(orders):
+        compiled(f"plain{number}", *order, cache="")
+        plain.append(files(f"plain{number}"))
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(REPOSITORY), "HOME": str(tmp_path)}
+    words = [sys.executable, "-m", "gecli", "compile", "--cache-dir", "cache", "--graph-key", "{stem}"]
+    running = [
+        subprocess.Popen(
+            [*words, *order, "-o", f"out{number}/", "--lock-timeout", "60"],
+            env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )
+        for number, order in enumerate(orders)
+    ]  # fmt: skip
+    for process in running:
+        said = process.communicate(timeout=50)
+        assert process.returncode == 0, said
+        assert "bypassed" not in said[0]
+    assert [files("out0"), files("out1")] == plain
