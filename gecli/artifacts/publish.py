@@ -25,6 +25,7 @@ MAX_PID_DIGITS = 10
 RANDOM_BYTES = 4
 HEX_DIGITS = "0123456789abcdef"
 ATTEMPTS = 20
+MANY_FILES, SYNC_THREADS = 8, 8
 MAX_HELD = 128  # descriptors; a process may have as few as 256
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -49,6 +50,7 @@ class _Publication:
 
     def publish(self) -> None:
         """Put every file in place. A stop that comes meanwhile is raised when all of them are."""
+        _sync(self.files)
         stop: BaseException | None = None
         while self.files or self.actions:
             try:
@@ -80,6 +82,43 @@ class _Publication:
             del self.files[-1]
             _close(descriptor)
         del self.actions[actions:]
+
+
+def _sync(files: Sequence[_File]) -> None:
+    """Bring whole files to the disk; many of them by several threads, because each waits for the disk alone."""
+    left = iter(list(files))  # each is handed out once, whoever asks
+    faults: list[Exception] = []
+
+    def work() -> None:
+        try:
+            for file in left:
+                _sync_one(file)
+        except Exception as fault:
+            faults.append(fault)
+
+    helpers = []
+    if len(files) > MANY_FILES:
+        from threading import Thread
+
+        helpers = [Thread(target=work, daemon=True) for _ in range(SYNC_THREADS - 1)]
+        for helper in helpers:
+            helper.start()
+    work()
+    for helper in helpers:
+        helper.join()
+    if faults:
+        raise faults[0]
+
+
+def _sync_one(file: _File) -> None:
+    temporary, target, shown, _, descriptor = file
+    with _reported(shown, (target, temporary)):
+        handle = descriptor if descriptor >= 0 else os.open(temporary, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+        try:
+            os.fsync(handle)
+        finally:
+            if handle != descriptor:
+                os.close(handle)
 
 
 def _close(descriptor: int) -> None:
@@ -245,8 +284,9 @@ def publishing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
             with os.fdopen(handle, "w+b") as stream:
                 yield stream
                 stream.flush()
-                os.fsync(stream.fileno())
-                if _waiting is not None:
+                if _waiting is None:
+                    os.fsync(stream.fileno())
+                else:  # synced with the others
                     held = os.dup(stream.fileno()) if len(_waiting.files) < MAX_HELD else -1
                     _waiting.files.append((temporary, target, shown, made, held))
                     return
