@@ -113,7 +113,7 @@ def _compile(options: Options, models: list[str], console: Console) -> int:
     except GecliError as error:
         document = compile_document(None, error.diagnostics, with_times=times_wanted())
         try:
-            _write_report(options, document)
+            write_report(options, document)
         except OutputError as second:
             if not isinstance(error, OutputError):  # a full disk is told once
                 console.report(second.diagnostics)
@@ -154,7 +154,7 @@ def _write_others(report: CompileReport, options: Options, console: Console) -> 
         add_hashes(report)
     explained = options.texts("explain-variable")
     document = compile_document(report, _errors(report), with_times=times_wanted(), explained=explained)
-    _write_report(options, document)
+    write_report(options, document)
     if options.texts("emit"):
         _emit(report, document, options, console)
     depfile = options.text("depfile")
@@ -227,7 +227,8 @@ def _progress(console: Console) -> Any:
     return None
 
 
-def _write_report(options: Options, document: dict[str, Any]) -> None:
+def write_report(options: Options, document: dict[str, Any]) -> None:
+    """--report: the document of the command in a file. Raises OutputError."""
     path = options.text("report")
     if not path:
         return

@@ -42,6 +42,7 @@ def _compile_options(options: Options) -> Options:
 
 def compile_slices(options: Options, models: list[str], console: Console) -> int:
     """Cut a model and compile its slices for the samples; they stay in the cache."""
+    from gecli.cli.compile import write_report
     from gecli.jit.loading import load_jit_model
     from gecli.runtime.session import Session
 
@@ -54,12 +55,14 @@ def compile_slices(options: Options, models: list[str], console: Console) -> int
         raise InvalidOption("E10054", "--jit needs a cache", option="--cache-dir", why=why, do="--cache-dir DIR")
     _tell_setup(setup, console)
     _feed(setup.model, options, console)
-    tell(setup.model, console)
+    tell(setup.model, console, explain=options.flag("explain-cache"))
     if not console.quiet:
         for line in slice_lines(setup.model):
             console.result(line)
+    found = {"schema": "gecli.compile-jit/1", **document(setup.model), "graph_key": setup.key}
+    write_report(options, found)
     if console.json:
-        console.document({"schema": "gecli.compile-jit/1", **document(setup.model), "graph_key": setup.key})
+        console.document(found)
     return 0
 
 

@@ -25,8 +25,8 @@ def check_combinations(options: Options) -> list[Diagnostic]:
         return [*_compile_checks(options)]
     if options.subcommand == "inspect-om":
         return [*_one_view(options), *_without_its_view(options)]
-    if options.subcommand == "run" and not options.flag("jit"):
-        return [*_without_jit(options)]
+    if options.subcommand == "run":
+        return [*(_of_whole_models(options) if options.flag("jit") else _without_jit(options))]
     return []
 
 
@@ -199,6 +199,15 @@ def _jit(options: Options) -> list[Diagnostic]:
         return []
     why = "slices are kept in the cache only"
     return [_problem("E10047", f"--jit excludes {', '.join(given)}", why, f"leave out {', '.join(given)}")]
+
+
+def _of_whole_models(options: Options) -> Iterator[Diagnostic]:
+    """Options about a plan, a packet or steps that a model has only when it was compiled before it runs."""
+    names = ("plan", "print-memory-map", "mem-limit", "vars", "profile", "profile-out")
+    for name in names:
+        if options.get(name):
+            why = "what runs is compiled while it runs, piece by piece"
+            yield _problem("E10047", f"--jit excludes --{name}", why, f"leave out --{name}", option=f"--{name}")
 
 
 def _without_jit(options: Options) -> Iterator[Diagnostic]:

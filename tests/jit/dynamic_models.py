@@ -22,6 +22,8 @@ def _model(
     inputs: dict[str, tuple[int, Sequence[Any] | None]],
     outputs: dict[str, tuple[int, Sequence[Any] | None]],
     constants: dict[str, Array] | None = None,
+    *,
+    is_checked: bool = True,
 ) -> bytes:
     graph = helper.make_graph(
         list(nodes),
@@ -31,7 +33,8 @@ def _model(
         [onnx.numpy_helper.from_array(value, name) for name, value in (constants or {}).items()],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    onnx.checker.check_model(model)
+    if is_checked:
+        onnx.checker.check_model(model)
     data: bytes = model.SerializeToString()
     return data
 
@@ -216,6 +219,16 @@ def plain() -> bytes:
     )
 
 
+def any_rank() -> bytes:
+    """An input of which not even the rank is known."""
+    return _model(
+        [helper.make_node("Relu", ["x"], ["r"]), helper.make_node("NonZero", ["r"], ["y"])],
+        {"x": (F32, None)},
+        {"y": (I64, None)},
+        is_checked=False,  # the checker wants shapes, which exporters leave out
+    )
+
+
 def floats(*shape: int, seed: int = 0) -> Array:
     return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
 
@@ -260,6 +273,7 @@ MODELS: dict[str, tuple[Callable[[], bytes], list[Feeds]]] = {
         [{"x": np.full((n, 2), sign, np.float32)} for n, sign in ((3, 1), (3, -1), (5, -1))],
     ),
     "counted": (counted, [{"n": np.array(n), "x": floats(1, seed=n)} for n in (1, 5, 7)]),
+    "any_rank": (any_rank, [{"x": floats(*shape)} for shape in ((4,), (2, 3), (2, 1, 3))]),
     "plain": (plain, [{"x": floats(n, 4, seed=n)} for n in (1, 2, 6)]),
 }
 

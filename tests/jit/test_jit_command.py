@@ -70,6 +70,11 @@ def test_samples_fill_the_cache_for_later_runs(place: Path, capsys: pytest.Captu
     assert ran["jit"][0]["counts"] == {"cut": 0, "compiled": 0, "restored": 2, "hits": 2}
 
 
+def test_the_report_file_is_the_document(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("compile", "--jit", "plain.onnx", "--sample", "plain_0.npz", "--report", "r.json", *CACHE)
+    assert document(capsys, *words) == json.loads(Path("r.json").read_text())
+
+
 def test_each_slice_has_a_line(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["compile", "--jit", f"{NAME}.onnx", "--sample", f"{NAME}_0.npz", *CACHE]) == 0
     assert capsys.readouterr().out.splitlines() == [
@@ -110,6 +115,9 @@ def test_a_hint_says_nothing_of_values(place: Path, capsys: pytest.CaptureFixtur
         ("run plain.om --cache-dir c", "E10057", 2),
         ("run --jit plain.onnx -i reshaped_0.npz", "", 1),
         ("run --jit missing.onnx", "E13001", 3),
+        ("run --jit plain.onnx --plan", "E10047", 2),
+        ("run --jit plain.onnx --mem-limit 1G", "E10047", 2),
+        ("run --jit plain.onnx --profile", "E10047", 2),
     ],
 )
 def test_what_does_not_fit_is_told(

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from gecli.cache.jit_files import version_key
+from gecli.cache.lock import KeyLock
+from gecli.errors import CacheError
 from gecli.jit.loading import jit_model
 from gecli.jit.model import JitModel
 from tests.conftest import REPOSITORY
@@ -214,6 +218,66 @@ def test_versions_of_two_processes_are_joined(place: Path) -> None:
     assert (first.counts["compiled"], second.counts["compiled"]) == (2, 0)
     listed = json.loads((home(place) / "0/gep_list.json").read_text())["gep_list"]
     assert len(listed) == 3
+
+
+@pytest.fixture
+def somebody_else(place: Path) -> Iterator[None]:
+    """Another thread that holds the lock of the graph."""
+    release, held = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with KeyLock(str(place / "c/jit"), "rows", timeout_s=5):
+            held.set()
+            release.wait(60)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    assert held.wait(10)
+    yield
+    release.set()
+    thread.join()
+
+
+def test_a_hit_needs_no_lock(place: Path, somebody_else: None) -> None:
+    model = model_of(place, lock_timeout="0")
+    assert_right(model, place)
+    assert model.jit_warnings == []
+
+
+def test_who_cannot_wait_for_the_lock_compiles_without_the_cache(place: Path, somebody_else: None) -> None:
+    model = model_of(place, lock_timeout="0")
+    assert_right(model, place, 3)
+    assert [warning.kind for warning in model.jit_warnings] == ["lock_timeout"]
+    assert len(json.loads((home(place) / "0/gep_list.json").read_text())["gep_list"]) == 2
+
+
+def test_a_cache_that_is_required_must_be_had(place: Path, somebody_else: None) -> None:
+    model = model_of(place, lock_timeout="0", require_cache="true")
+    assert_right(model, place)
+    with pytest.raises(CacheError):
+        model.run(FEEDS[2])
+
+
+def test_a_directory_that_cannot_be_used_costs_the_cache_only(tmp_path: Path) -> None:
+    (tmp_path / f"{NAME}.onnx").write_bytes(MODELS[NAME][0]())
+    (tmp_path / "c").mkdir()
+    (tmp_path / "c/jit").write_text("no directory")
+    model = model_of(tmp_path)
+    assert_right(model, tmp_path, 3)
+    assert {warning.kind for warning in model.jit_warnings} <= {"io_error", "lock_unavailable"}
+    assert (tmp_path / "c/jit").read_text() == "no directory"
+
+
+def test_a_full_disk_costs_the_cache_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("gecli.cache.jit_store.store_entry", full)
+    (tmp_path / f"{NAME}.onnx").write_bytes(MODELS[NAME][0]())
+    model = model_of(tmp_path, cache_create="true")
+    assert_right(model, tmp_path, 3)
+    assert [warning.kind for warning in model.jit_warnings] == ["io_error"]
+    assert not home(tmp_path).exists()
 
 
 @pytest.mark.parametrize(

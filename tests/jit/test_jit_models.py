@@ -16,7 +16,7 @@ from tests.jit.dynamic_models import MODELS, Feeds, assert_equal, expected, floa
 SLICES = {
     "chosen_rows": 2, "largest_of_given_count": 1, "largest_of_computed_count": 2, "distinct_values": 2,
     "boxes_that_stay": 2, "two_breaks": 2, "reshaped": 1, "given_branch": 1, "computed_branch": 2, "counted": 1,
-    "plain": 1,
+    "any_rank": 1, "plain": 1,
 }  # fmt: skip
 
 
