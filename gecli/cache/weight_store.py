@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from gecli.planning.external_weights import ExternalWeight
 
 LOCK_TIMEOUT_S = 60.0
+MANY_FILES, WRITERS = 8, 8
 
 
 def ranges_of(weights: Sequence[ExternalWeight]) -> list[WeightRange]:
@@ -35,21 +36,56 @@ def store_single_files(directory: str, weights: Sequence[ExternalWeight], mode: 
     Raises OSError, and InputError when the source of a weight is gone or changed.
     """
     folder = _made_folder(directory, mode)
-    for each in distinct_weights(weights):
-        path = os.path.join(folder, each.file)
-        if _is_there(folder, path, each, stats):
-            continue
-        with temporary(folder, each.file, "", mode) as (stream, made):
-            write_checked(stream, each)
-            seal(stream)
-            try:
-                publish(made, path)
-            except FileExistsError:
-                if not holds_weight(folder, each.file, 0, each, whole=True):
-                    os.rename(made, path)  # damaged, or no file of ours
-        stats.add(witness_row(path, each.sha256))
+    missing = [each for each in distinct_weights(weights) if not _is_there(folder, each, stats)]
+    for each in _by_several(missing, lambda each: _store_one(folder, each, mode)):
+        stats.add(witness_row(os.path.join(folder, each.file), each.sha256))
     sync_directory(folder)
     record_split(folder, sorted({each.file for each in weights}))
+
+
+def _store_one(folder: str, each: ExternalWeight, mode: int) -> None:
+    path = os.path.join(folder, each.file)
+    with temporary(folder, each.file, "", mode) as (stream, made):
+        write_checked(stream, each)
+        seal(stream)
+        try:
+            publish(made, path)
+        except FileExistsError:
+            if not holds_weight(folder, each.file, 0, each, whole=True):
+                os.rename(made, path)  # damaged, or no file of ours
+
+
+def _by_several(weights: list[ExternalWeight], store: Callable[[ExternalWeight], None]) -> list[ExternalWeight]:
+    """Store many weights by several threads, because each waits for the disk; all of them, or the first error."""
+    left = iter(weights)  # each is handed out once, whoever asks
+    faults: list[Exception] = []
+
+    def work() -> None:
+        try:
+            for each in left:
+                store(each)
+        except Exception as fault:
+            faults.append(fault)
+
+    helpers = []
+    if len(weights) > MANY_FILES:
+        from threading import Thread
+
+        helpers = [Thread(target=work, daemon=True) for _ in range(_thread_count() - 1)]
+        for helper in helpers:
+            helper.start()
+    work()
+    for helper in helpers:
+        helper.join()
+    if faults:
+        raise faults[0]
+    return weights
+
+
+def _thread_count() -> int:
+    """As many as GE's writer of weights has (GE: MAX_COMPILE_CORE_NUMBER, else 8)."""
+    text = os.environ.get("MAX_COMPILE_CORE_NUMBER", "")
+    return min(max(int(text), 1), WRITERS) if text.isascii() and text.isdecimal() and len(text) < 4 else WRITERS
 
 
 def store_combined(directory: str, stem: str, weights: Sequence[ExternalWeight], mode: int) -> None:
@@ -75,8 +111,9 @@ def _made_folder(directory: str, mode: int) -> str:
     return folder
 
 
-def _is_there(folder: str, path: str, each: ExternalWeight, stats: StatIndex) -> bool:
+def _is_there(folder: str, each: ExternalWeight, stats: StatIndex) -> bool:
     """Whether the file has the content; a row of the stat index saves reading it."""
+    path = os.path.join(folder, each.file)
     if os.path.islink(path):
         os.unlink(path)
         return False

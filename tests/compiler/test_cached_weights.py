@@ -5,9 +5,13 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from gecli.cache.weight_files import weights_of_om
@@ -179,3 +183,60 @@ def test_several_models_with_external_weights_share_a_session_with_the_cache_too
     for folder, words in (("a", ()), ("b", ("--cache-dir", "cache")), ("c", ("--cache-dir", "cache"))):
         assert gecli(*line, "-o", f"{folder}/", *words).returncode == 0
     assert files(tmp_path / "a") == files(tmp_path / "b") == files(tmp_path / "c")
+
+
+KILLED = """
+import os, signal, sys
+from gecli.cache import weight_store
+from gecli.artifacts import weight_writer
+module = weight_store if sys.argv[1] == "split" else weight_writer
+real = module.write_checked
+left = [3]
+def once(*arguments):
+    left[0] -= 1
+    if not left[0]:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return real(*arguments)
+module.write_checked = once
+from gecli.__main__ import main
+sys.argv[1:] = sys.argv[2:]
+main()
+"""
+
+
+@MODES
+def test_a_compile_killed_while_it_stores_weights_leaves_a_cache_that_works(
+    build: Any, tmp_path: Path, mode: str
+) -> None:
+    line = ["compile", str(DIGITS), "-o", "a/d.om", *SHAPE, "--external-weight", mode, "--cache-dir", "cache"]
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED, mode, *line], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        timeout=60,
+    )  # fmt: skip
+    assert done.returncode == -signal.SIGKILL
+    assert not list((tmp_path / "cache").glob("*.om")) and not (tmp_path / "a" / "d.om").exists()
+    states = [build(f"{name}/d.om", mode)["state"] for name in ("a", "b")]
+    assert states == ["miss", "hit"]
+    build("plain/d.om", mode, "--no-auto-graph-key")
+    assert files(tmp_path / "a") == files(tmp_path / "b") == files(tmp_path / "plain")
+
+
+@MODES
+def test_compiles_at_the_same_time_share_a_weight_directory(gecli: Any, tmp_path: Path, mode: str) -> None:
+    names = ("a", "b", "c")
+    common = [sys.executable, "-m", "gecli", "compile", str(DIGITS), *SHAPE, "--external-weight", mode]
+    env = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    running = [
+        subprocess.Popen(
+            [*common, "--external-weight-dir", "w", "-o", f"{name}.om", "--quiet", "--precision", precision],
+            cwd=tmp_path,
+            env=env,
+        )
+        for name, precision in zip(names, ("fp16", "origin", "fp16"))
+    ]
+    assert [process.wait(timeout=60) for process in running] == [0, 0, 0]
+    for name in names:
+        done = gecli("run", f"{name}.om", "--weight-dir", "w", "--seed", "1", "-o", f"{name}.npz", "--quiet")
+        assert done.returncode == 0, done.stderr
+    with np.load(tmp_path / "a.npz") as first, np.load(tmp_path / "c.npz") as second:
+        assert all((first[name] == second[name]).all() for name in first)
