@@ -23,7 +23,7 @@ from gecli.cache.index import IndexRecord
 from gecli.cache.layout import OM, RDCPKT, SIDECAR
 from gecli.cache.sidecar import read_sidecar
 from gecli.cache.stat_index import StatIndex
-from gecli.cache.verify import Problem, entry_problems, records_of
+from gecli.cache.verify import Problem, entry_problems, index_fault, records_of
 from gecli.cache.weight_files import weight_dir, weight_files_of, weights_of
 from gecli.errors import GecliError
 from gecli.wire.regular_file import open_regular
@@ -41,6 +41,9 @@ def plan_export(directory: str, keys: Iterable[str], stem: str = "") -> ExportPl
     """Read and check every entry of the keys, or the one that is named, with its weights. Raises OSError."""
     planner = _Planner(directory)
     for key in keys:
+        fault = index_fault(directory, key)
+        if fault:
+            planner.left_out.append(Problem("index-corrupt", fault, key, path=f"{key}.idx"))
         seen: set[str] = set()
         for record in records_of(directory, key):
             if (not stem or record.stem == stem) and record.stem not in seen:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from gecli.cache.candidate import damaged_file, looks_like_om
@@ -34,6 +34,8 @@ from gecli.cache.stat_index import StatIndex
 from gecli.cache.store import replace_file, write_index
 
 GRACE_S = 3600.0
+_TAIL = r"_\d{8}_?\d{6}(?:_\d+)?\.(?:om|rdcpkt|gecli\.json)"
+_OWNER, _OWNER_SHORT = re.compile(f"(.+){_TAIL}", re.ASCII), re.compile(f"(.+?){_TAIL}", re.ASCII)
 STAMP_DIGITS = 14  # of a time stamp without `_`
 
 
@@ -109,12 +111,21 @@ def set_aside_entry(directory: str, key: str, stem: str, mode: int) -> None:
 
 
 def adoptable(
-    directory: str, key: str, content: IndexContent | None, stats: StatIndex, *, hashed: bool = True
+    directory: str,
+    key: str,
+    content: IndexContent | None,
+    stats: StatIndex,
+    *,
+    hashed: bool = True,
+    names: Collection[str] | None = None,
 ) -> list[IndexRecord]:
-    """Complete entries of a key that no index record names: a crash came between files and index."""
+    """Complete entries of a key that no index record names: a crash came between files and index.
+
+    `names` as for `stems_of`.
+    """
     known = {record.stem for record in content.records} if content else set()
     found = []
-    for stem in stems_of(directory, key):
+    for stem in stems_of(directory, key, names):
         if stem in known or not os.path.exists(entry_path(directory, stem, SIDECAR)):
             continue
         record = _complete(directory, key, stem, stats, hashed=hashed)
@@ -123,10 +134,25 @@ def adoptable(
     return found
 
 
-def stems_of(directory: str, key: str) -> list[str]:
-    """The stems of a key that have any file, oldest first."""
+def names_by_key(names: Collection[str]) -> dict[str, list[str]]:
+    """The names in a directory that `stems_of` needs for each key, for those who ask for many keys."""
+    found: dict[str, list[str]] = {}
+    for name in names:
+        longest, shortest = _OWNER.fullmatch(name), _OWNER_SHORT.fullmatch(name)
+        if longest is None or shortest is None:
+            continue
+        for key in {longest[1], shortest[1]}:
+            found.setdefault(key, []).append(name)
+        if longest[1] != shortest[1]:
+            deciding = (f"{longest[1]}.idx", f"{longest[1]}.lock")
+            found[shortest[1]] += [each for each in deciding if each in names]
+    return found
+
+
+def stems_of(directory: str, key: str, names: Collection[str] | None = None) -> list[str]:
+    """The stems of a key that have any file, oldest first; `names` are those in the directory, if they are known."""
     form = re.compile(rf"({re.escape(key)}_\d{{8}}_?\d{{6}})(_\d+)?\.(?:om|rdcpkt|gecli\.json)", re.ASCII)
-    names = os.listdir(directory)
+    names = os.listdir(directory) if names is None else names
     found = set()
     for name in names:
         match = form.fullmatch(name)

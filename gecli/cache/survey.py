@@ -19,7 +19,7 @@ from gecli.cache.graph_key import is_graph_key
 from gecli.cache.index import SUFFIX, IndexContent, IndexRecord, UnreadableIndex, read_index
 from gecli.cache.layout import FILE_PATTERN, OM, PRIVATE, SIDECAR, entry_path, quarantine_dir, request_dir, stat_dir
 from gecli.cache.lock import is_busy
-from gecli.cache.recovery import adoptable, files_of
+from gecli.cache.recovery import adoptable, files_of, names_by_key
 from gecli.cache.sidecar import InvalidSidecar, Sidecar, last_used_ns, read_sidecar
 from gecli.cache.stat_index import StatIndex
 from gecli.cache.weight_files import BadWeightRow, WeightRange, damaged_weight, weight_dir, weights_of_sidecar
@@ -135,6 +135,7 @@ def _survey(directory: str, key_glob: str | None) -> Survey:
     found = Survey(directory)
     is_manual = _is_manual(directory)
     owned: set[str] = set()
+    by_key = names_by_key(names)
     for key in keys_in(names):
         content = _content(directory, key, found)
         owned |= _names_of(content)
@@ -142,7 +143,7 @@ def _survey(directory: str, key_glob: str | None) -> Survey:
             continue
         if is_busy(directory, key):
             found.busy_keys.add(key)
-        rows = _with_superseded(_rows(directory, key, content, names))
+        rows = _with_superseded(_rows(directory, key, content, names, by_key.get(key, [])))
         is_busy_key = key in found.busy_keys
         found.rows += [
             _with(row, ("unconfirmed",) * (is_manual and row.waits) + ("busy",) * is_busy_key) for row in rows
@@ -214,7 +215,7 @@ def _content(directory: str, key: str, found: Survey) -> IndexContent | None:
         return IndexContent([], [], {})
 
 
-def _rows(directory: str, key: str, content: IndexContent | None, names: set[str]) -> list[EntryRow]:
+def _rows(directory: str, key: str, content: IndexContent | None, names: set[str], own: list[str]) -> list[EntryRow]:
     records = [record for record in content.records if record.graph_key == key] if content else []
     seen: set[str] = set()
     rows = []
@@ -224,7 +225,7 @@ def _rows(directory: str, key: str, content: IndexContent | None, names: set[str
             row = replace(row, problems=(*row.problems, "duplicate-files"))
         seen.add(record.om_name)
         rows.append(row)
-    for record in adoptable(directory, key, content, StatIndex(), hashed=False):
+    for record in adoptable(directory, key, content, StatIndex(), hashed=False, names=own):
         rows.append(replace(_row(directory, key, record), adopts=True, problems=("orphan",)))
     bare = f"{key}{OM}"
     if bare in names and bare not in seen:

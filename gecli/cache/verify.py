@@ -16,7 +16,7 @@ from gecli.cache.candidate import damaged_file, looks_like_om, missing_file
 from gecli.cache.index import SUFFIX, IndexContent, IndexRecord, UnreadableIndex, read_index
 from gecli.cache.layout import OM, entry_path
 from gecli.cache.lock import is_busy
-from gecli.cache.recovery import GRACE_S, adoptable, files_of
+from gecli.cache.recovery import GRACE_S, adoptable, files_of, names_by_key
 from gecli.cache.sidecar import InvalidSidecar, Sidecar, read_sidecar
 from gecli.cache.stat_index import StatIndex
 from gecli.cache.survey import JIT, keys_in, selected, survey
@@ -107,9 +107,10 @@ def _broken_chains(directory: str, key_glob: str | None) -> Iterator[Problem]:
 def _verify(directory: str, key_glob: str | None, *, fast: bool) -> Verification:
     found = Verification(directory, fast)
     names = set(os.listdir(directory))
+    by_key = names_by_key(names)
     for key in keys_in(names):
         if selected(key, key_glob):
-            _check_key(found, key)
+            _check_key(found, key, by_key.get(key, []))
     found.problems += [each for each in _other_files(directory, names) if selected(each.key, key_glob)]
     if key_glob is None:
         found.problems += weight_dir_problems(directory, {each.file for each in found.weights}, fast=fast)
@@ -140,6 +141,15 @@ def entry_problems(directory: str, key: str, record: IndexRecord, *, fast: bool)
     return [_problem(damage, key, stem)] if damage else []
 
 
+def index_fault(directory: str, key: str) -> str:
+    """Why the index of a key cannot be read; empty when it can, or when there is none."""
+    try:
+        read_index(directory, key)
+    except (UnreadableIndex, OSError) as error:
+        return getattr(error, "strerror", None) or str(error)
+    return ""
+
+
 def records_of(directory: str, key: str) -> list[IndexRecord]:
     """The records that a look-up would try, a legacy `{key}.om` among them; none when the index is unreadable."""
     try:
@@ -152,7 +162,7 @@ def records_of(directory: str, key: str) -> list[IndexRecord]:
     return [record for record in content.records if record.graph_key == key]
 
 
-def _check_key(found: Verification, key: str) -> None:
+def _check_key(found: Verification, key: str, names: list[str]) -> None:
     directory = found.directory
     content: IndexContent | None = None
     try:
@@ -179,12 +189,12 @@ def _check_key(found: Verification, key: str) -> None:
     if suspects:
         now = records_of(directory, key)  # an entry that gc took away meanwhile was no problem
         found.problems += [each for record, problems in suspects if record in now for each in problems]
-    _check_orphans(found, key)
+    _check_orphans(found, key, names)
 
 
-def _check_orphans(found: Verification, key: str) -> None:
+def _check_orphans(found: Verification, key: str, names: list[str]) -> None:
     """Complete entries that the index does not name, unless a compile is just going to do so."""
-    if not _orphans(found.directory, key):
+    if not _orphans(found.directory, key, names):
         return
     if is_busy(found.directory, key):
         found.busy.append(key)
@@ -195,10 +205,10 @@ def _check_orphans(found: Verification, key: str) -> None:
         found.problems.append(Problem("orphan", message, key, record.stem, path))
 
 
-def _orphans(directory: str, key: str) -> list[IndexRecord]:
+def _orphans(directory: str, key: str, names: list[str] | None = None) -> list[IndexRecord]:
     try:
         content = read_index(directory, key)
-        return adoptable(directory, key, content, StatIndex(), hashed=False)
+        return adoptable(directory, key, content, StatIndex(), hashed=False, names=names)
     except (UnreadableIndex, OSError):
         return []  # told by the index's own problem; rebuilding finds them
 

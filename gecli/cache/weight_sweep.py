@@ -18,7 +18,7 @@ from gecli.cache.gc_lock import gc_lock
 from gecli.cache.index import UnreadableIndex, read_index
 from gecli.cache.layout import OM, entry_path, host_name, is_alive
 from gecli.cache.lock import inflight_records
-from gecli.cache.recovery import stems_of
+from gecli.cache.recovery import names_by_key, stems_of
 from gecli.cache.sidecar import InvalidSidecar, read_sidecar
 from gecli.cache.survey import keys_in
 from gecli.cache.weight_files import BadWeightRow, WeightRange, weight_dir, weights_of
@@ -131,13 +131,15 @@ def _candidates(directory: str, now: float, grace_s: float) -> list[Unreferenced
 def _referenced(directory: str, without: Collection[Entry]) -> set[str]:
     """The weight files of every entry, indexed or complete without it, and of bare models."""
     names: set[str] = set()
-    for key in keys_in(os.listdir(directory)):
+    listed = set(os.listdir(directory))
+    by_key = names_by_key(listed)
+    for key in keys_in(listed):
         try:
             content = read_index(directory, key)
         except (UnreadableIndex, OSError) as error:
             raise UnknownReferences(f"the index of key {key} cannot be read: {error}") from error
         stems = {record.stem for record in content.records if record.graph_key == key} if content else set()
-        stems |= {*stems_of(directory, key), key}
+        stems |= {*stems_of(directory, key, by_key.get(key, [])), key}
         for stem in sorted(stems):
             if (key, stem) not in without and os.path.isfile(entry_path(directory, stem, OM)):
                 names |= _names_of(directory, key, stem)

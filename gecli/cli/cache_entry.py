@@ -53,7 +53,7 @@ def cache_path(invocation: Invocation) -> int:
     (key,) = operands_of(invocation, "KEY")
     directory = directory_of(options)
     require_key(key)
-    from gecli.cache.verify import entry_problems, records_of
+    from gecli.cache.verify import entry_problems, index_fault, records_of
     from gecli.errors import InvalidOption
 
     records = records_of(directory, key)
@@ -66,8 +66,10 @@ def cache_path(invocation: Invocation) -> int:
                 content = {"cache_dir": directory, "key": key, "entry": record.stem, "om": path, "rdcpkt": rdcpkt}
                 console.document({"schema": "gecli.cache-path/1", **content})
             return 0
-    why = "all its entries are damaged" if records else "the cache has none"
-    do = f"gecli cache {'verify' if records else 'ls'} --cache-dir {directory} --key {key}"
+    fault = index_fault(directory, key)
+    none = f"its index cannot be read: {fault}" if fault else "the cache has none"
+    why = "all its entries are damaged" if records else none
+    do = f"gecli cache {'verify' if records or fault else 'ls'} --cache-dir {directory} --key {key}"
     raise InvalidOption("E10001", f"key {key} has no entry that a look-up could use", why=why, do=do, file=directory)
 
 

@@ -12,7 +12,7 @@ from gecli.report.sizes import counted
 
 
 def export_lines(plan: ExportPlan, output: str) -> list[str]:
-    lines = [f"left out  {each.entry}  {each.kind}  {each.message}" for each in plan.left_out]
+    lines = [f"left out  {each.what}  {each.kind}  {each.message}" for each in plan.left_out]
     entries = counted(len(plan.manifest.entries), "entry", "entries")
     weights = f" and {counted(len(plan.manifest.weights), 'weight file')}" if plan.manifest.weights else ""
     return [*lines, f"exported {entries}{weights} to {output}, {_bytes(plan)} bytes"]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from gecli.cache.cache_conf import NAME
 from gecli.cache.gc import Action, Outcome
 from gecli.cache.survey import JIT, EntryRow, LooseFile, Survey
 from gecli.cache.weight_sweep import combined_shares
@@ -113,7 +114,24 @@ def _owners_in(found: Survey, rows: Sequence[EntryRow]) -> list[tuple[str, str]]
     owned += [(os.path.join(FOLDER, name), ", ".join(stems)) for name, stems in sorted(weights.items())]
     indexes = [f"{key}{SUFFIX}" for key in dict.fromkeys([*(row.key for row in rows), *found.broken_indexes])]
     owned += [(name, "(index)") for name in sorted(indexes) if os.path.lexists(os.path.join(found.directory, name))]
+    if os.path.isfile(os.path.join(found.directory, NAME)):
+        owned.append((NAME, "(settings)"))
+    owned += _other_weights(found.directory, weights.keys())
     return [*owned, *((os.path.relpath(each.path, found.directory), f"({each.kind})") for each in found.loose)]
+
+
+def _other_weights(directory: str, known: Collection[str]) -> list[tuple[str, str]]:
+    """Files of the weight directory that no entry shown refers to."""
+    import os
+
+    from gecli.cache.weight_files import FOLDER, weight_dir
+    from gecli.planning.weight_names import META_NAME
+
+    try:
+        names = sorted(set(os.listdir(weight_dir(directory))) - set(known))
+    except OSError:
+        return []
+    return [(os.path.join(FOLDER, name), "(index)" if name == META_NAME else "(no entry shown)") for name in names]
 
 
 def totals_of(rows: Sequence[EntryRow], found: Survey) -> dict[str, int]:

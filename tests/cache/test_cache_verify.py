@@ -11,8 +11,11 @@ from pathlib import Path
 import pytest
 
 from gecli.cache.lock import KeyLock
+from gecli.cache.recovery import names_by_key, stems_of
 from gecli.cache.repair import repair
+from gecli.cache.survey import survey
 from gecli.cache.verify import verify
+from gecli.cache.weight_sweep import unreferenced
 
 from .conftest import Store, om_bytes
 
@@ -204,6 +207,45 @@ def test_counts_and_garbage(store: Store, tmp_path: Path) -> None:
     sizes = [path.stat().st_size for path in tmp_path.glob(f"{stem}.*")]
     assert (found.entries, found.files, found.size_bytes) == (1, 3, sum(sizes))
     assert (found.problems, found.garbage) == ([], [stray.name])
+
+
+@pytest.mark.parametrize("look", ["survey", "verify", "unreferenced"])
+def test_many_keys_do_not_list_the_directory_each(
+    look: str, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts = []
+    (tmp_path / "weight").mkdir()
+    (tmp_path / f"weight/weight_{'a' * 40}").write_bytes(b"")
+    for number in range(12):
+        store(f"k{number}", str(number))
+        if number in (3, 11):
+            listed: list[object] = []
+            real = os.listdir
+            with monkeypatch.context() as patch:
+                patch.setattr(
+                    os, "listdir", lambda path=".", real=real, listed=listed: listed.append(path) or real(path)
+                )
+                if look == "unreferenced":
+                    unreferenced(str(tmp_path), 4e9, 0.0)
+                else:
+                    {"survey": survey, "verify": verify}[look](str(tmp_path))
+            counts.append(len(listed))
+    assert counts[0] == counts[1]
+
+
+NAMES = [
+    "k_20260415_102030.om", "k_20260415102030_20260415102031.om", "k_20260415_102030_1.rdcpkt",
+    "k_20260415102030.idx", "a_20260415_102030_20260415_102031.gecli.json", "a_20260415_102030.lock", "k.om", "x",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("names", [NAMES, NAMES[:3], NAMES[3:]])
+def test_the_names_of_each_key_are_all_that_its_stems_need(names: list[str], tmp_path: Path) -> None:
+    for name in names:
+        (tmp_path / name).touch()
+    by_key = names_by_key(set(names))
+    for key in ("k", "k_20260415102030", "a", "a_20260415_102030", "x"):
+        assert stems_of(str(tmp_path), key, by_key.get(key, [])) == stems_of(str(tmp_path), key)
 
 
 def test_only_the_keys_asked_for_are_checked(store: Store, tmp_path: Path) -> None:

@@ -85,6 +85,15 @@ def test_damaged_entries_are_left_out_with_exit_1_or_3_if_there_is_no_other(gecl
     assert not (cache.parent / "b.tar").exists()
 
 
+def test_a_key_whose_index_is_torn_is_named(gecli: Run, cache: Path) -> None:
+    (cache / "k.idx").write_text("{")
+    done = gecli("cache", "export", "--key", "*", "--cache-dir", "cache", "-o", "a.tar")
+    assert done.returncode == 1
+    assert done.stdout.startswith("left out  k.idx  index-corrupt  ")
+    check_message(gecli_in(cache.parent, "cache", "export", "k", "--cache-dir", "cache", "-o", "b.tar"), 3)
+    assert "its index cannot be read: " in gecli("cache", "path", "k", "--cache-dir", "cache").stderr
+
+
 def test_an_archive_does_not_overwrite_the_cache_unseen(gecli: Run, cache: Path) -> None:
     done = gecli("cache", "export", "k", "--cache-dir", "cache", "-o", "cache")
     assert done.returncode == 5
