@@ -182,9 +182,11 @@ class GraphReader:
         key = next((key for key in ("location", "file_path") if attrs.get(key)), None)
         if key is None or not desc.is_static:
             return
-        name = str(attrs[key])
-        if "\0" in name or not os.path.isfile(os.path.join(self.source.base_dir or "", name)):
-            attrs[key] = os.path.basename(name)
+        base = os.path.basename(str(attrs[key]))
+        places = (str(attrs[key]), os.path.join("weight", base))  # the second one is that of --emit json
+        name = next((each for each in places if _is_file(self.source.base_dir, each)), None)
+        if name is None:
+            attrs[key] = base
             return
         place = f"{pointer}/{key}"
         path, size = resolve_path(self.source, name, place), desc.nbytes
@@ -462,6 +464,10 @@ class GraphReader:
                 raise self.source.fault(pointer, f"{name}:{index} is not an output of a node", why)
             ports.append(node.out(index))
         return ports
+
+
+def _is_file(folder: str | None, name: str) -> bool:
+    return "\0" not in name and os.path.isfile(os.path.join(folder or "", name))
 
 
 def _index(node: OpDesc) -> int:

@@ -58,6 +58,12 @@ def test_a_file_that_is_missing_is_named_without_its_directory(folder: Path) -> 
     assert (node.type, node.attrs) == ("FileConstant", {"location": "w.bin", "offset": 512})
 
 
+def test_the_weights_beside_a_compiled_graph_are_found(folder: Path) -> None:
+    (folder / "sub").rename(folder / "weight")
+    node = node_of(folder, location="w.bin", offset=16, length=16)
+    assert (node.attrs["value"].numpy() == VALUES[4:]).all()
+
+
 def test_an_id_stays_an_id(folder: Path) -> None:
     assert node_of(folder, file_id="a").type == "FileConstant"
 
