@@ -16,6 +16,7 @@ from gecli.errors import Diagnostic, InvalidOption
 from gecli.jit.compiling import SliceCompiler
 from gecli.jit.model import JitModel
 from gecli.jit.refusal import refusal
+from gecli.jit.slices import remove_dead_ends
 from gecli.options.resolution import resolve
 from gecli.options.table import find_flag, named_options_of
 from gecli.options.values import Options
@@ -64,6 +65,7 @@ def load_jit_model(
         else:
             stats = StatIndex(trusting=setup.cache.verify != "full")
             store = JitStore(setup.cache, key, compiler.facts, stats, setup.lock_timeout_s, waiting)
+    remove_dead_ends(loaded.graph)  # behind the fingerprint, which is that of the whole model
     model = JitModel(
         loaded.graph,
         compiler,

@@ -49,6 +49,22 @@ def whole(graph: Graph) -> Graph:
     return copy
 
 
+def remove_dead_ends(graph: Graph) -> None:
+    """Drop what no output needs, lest it be a reason to cut. A graph with variables may be run to write them: it stays."""
+    net = graph.net_output
+    if net is None or any(node.is_variable for node in graph.all_nodes()):
+        return
+    needed: set[OpDesc] = set()
+    waiting = [net]
+    while waiting:
+        node = waiting.pop()
+        if node not in needed:
+            needed.add(node)
+            waiting += [*(port.node for port in node.data_inputs), *node.control_in]
+    _remove(graph, [node for node in graph.nodes() if node not in needed and node.type not in DATA_TYPES])
+    forget_unused_subgraphs(graph)
+
+
 def _slice(graph: Graph, inside: Collection[str], outputs: tuple[tuple[str, int], ...]) -> Graph:
     sliced = graph.copy()
     sliced.name = SLICED

@@ -114,6 +114,15 @@ def test_the_version_with_the_most_hits_is_asked_first(tmp_path: Path) -> None:
     assert [version.hits for version in model.points[0].versions] == [3, 1, 1]
 
 
+def test_what_no_output_needs_is_no_reason_to_cut(tmp_path: Path) -> None:
+    path, feeds = written(tmp_path, "chosen_rows"), MODELS["chosen_rows"][1][0]
+    for fresh in (False, True):
+        model = jit_model(path, cache_dir=str(tmp_path / "c"), cache_create="true", out_nodes="Relu_0:0")
+        np.testing.assert_array_equal(next(iter(outputs(model, feeds).values())), np.maximum(feeds["x"], 0))
+        assert len(model.points) == 1
+        assert model.counts["compiled"] == (not fresh)
+
+
 def test_a_wrong_input_is_told_before_anything_is_compiled(tmp_path: Path) -> None:
     model = jit_model(written(tmp_path, "plain"))
     for feeds in ({}, {"x": np.zeros((2, 5), np.float32)}, {"x": np.zeros((2, 4), np.float64)}):
