@@ -150,6 +150,26 @@ def _graph(plan: Plan, number: int, used: dict[str, Use], dynamic: bool) -> Grap
     return graph
 
 
+def called(graph: Graph, type: str) -> Graph:
+    """A graph whose one node calls `graph` with its variables: a PartitionedCall, or a Case of one branch."""
+    root = Graph(graph.name)
+    graph.name = f"{graph.name}_body"
+    root.add_subgraph(graph)
+    arguments: list[Port] = []
+    if type == "Case":
+        number = Weight.of(np.array(0, np.int32))
+        arguments.append(root.create("Const", "branch", attrs={"value": number}, output_descs=[number.desc]).out())
+    for index, node in enumerate([node for node in graph.nodes_of("Variable") if node.ref_variable is None]):
+        arguments.append(root.create("Variable", node.name, output_descs=list(node.output_descs)).out())
+        graph.retype(node, "Data")
+        node.attrs["index"] = index
+        node.output_descs[0] = replace(node.output_descs[0], attrs={})
+    descs = [port.desc for port in graph.outputs]
+    call = feed(root, root.create(type, "call", output_descs=descs, subgraphs=[graph.name]), *arguments)
+    root.set_outputs([call.out(index) for index in range(len(descs))])
+    return root
+
+
 def _written(graph: Graph, name: str, variable: OpDesc, use: Use, reads: list[Port]) -> list[OpDesc]:
     """Nodes that must run; the readers come before the write, so that no order is left open."""
     declared = variable.output_descs[0]
