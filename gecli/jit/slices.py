@@ -50,7 +50,7 @@ def whole(graph: Graph) -> Graph:
 
 
 def remove_dead_ends(graph: Graph) -> None:
-    """Drop what no output needs, lest it be a reason to cut. A graph with variables may be run to write them: it stays."""
+    """Drop what no output needs, lest it be a reason to cut. One with variables stays: a run may be to write them."""
     net = graph.net_output
     if net is None or any(node.is_variable for node in graph.all_nodes()):
         return
