@@ -164,8 +164,9 @@ def _records(result: ModelResult) -> list[str]:
         lines += [f"{key}={text}" for key, text in told if text]
     cache = result.cache
     if cache.state != "off":
+        via = f" via={cache.via}" if cache.via else ""
         lines.append(
-            f"cache={cache.state} reason={cache.reason or '-'} key={cache.key or '-'} entry={cache.entry or '-'}"
+            f"cache={cache.state} reason={cache.reason or '-'} key={cache.key or '-'} entry={cache.entry or '-'}{via}"
         )
     lines += [f"note={note}" for note in result.notes]
     return lines
