@@ -26,6 +26,12 @@ def cache_why(invocation: Invocation) -> int:
     options = invocation.resolve(operand="MODEL", as_command="compile")
     if options.flag("print-schema"):
         return print_schema(invocation.subcommand, console)
+    if options.flag("jit"):
+        from gecli.errors import InvalidOption
+
+        why = "which version of a slice is used depends on the inputs"
+        do = "gecli run --jit MODEL -i INPUTS --cache-dir DIR --explain-cache"
+        raise InvalidOption("E10055", "cache why is about whole models, not slices", option="--jit", why=why, do=do)
     directory_of(options)
     from gecli.compiler.cache_inquiry import inquire
     from gecli.report.cache_why_report import why_document, why_lines

@@ -264,13 +264,13 @@ GECLI_CODES: dict[str, Entry] = {
         CACHE,
         "cache lock was not obtained",
         "Another process holds the lock of the key.",
-        "Wait, or raise --lock-timeout.",
+        "Wait, or raise --lock-timeout (--wait of the cache commands).",
     ),
     "G5002": Entry(
         CACHE,
         "cache cannot be used",
         "The directory or its index is damaged or not accessible.",
-        "`gecli cache gc` rebuilds a damaged index; check the permissions of the directory.",
+        "`gecli cache verify` says what is wrong and with --repair mends it; check the permissions of the directory.",
     ),
     "G5003": Entry(
         CACHE,

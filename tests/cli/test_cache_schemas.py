@@ -127,3 +127,14 @@ def test_a_schema_is_printed_without_a_cache(command: str, gecli: Run) -> None:
     schema = json.loads(result.stdout)
     jsonschema.Draft202012Validator.check_schema(schema)
     assert schema["title"].startswith(f"gecli.{command.replace(' ', '-')}/1 or ")
+
+
+def test_the_schemas_know_every_state_and_reason() -> None:
+    from gecli.cache.reasons import REASONS
+    from gecli.cache.survey import STATES
+
+    entry = schema_of("cache-ls")["properties"]["entries"]["items"]["properties"]
+    assert set(entry["state"]["enum"]) == set(entry["problems"]["items"]["enum"]) == set(STATES)
+    model = schema_of("cache-why")["properties"]["models"]["items"]["properties"]
+    assert set(model["reason"]["enum"]) == {*REASONS, None}
+    assert set(model["candidates"]["items"]["properties"]["reason"]["enum"]) == set(REASONS)
