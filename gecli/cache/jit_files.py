@@ -151,7 +151,7 @@ def restore(directory: str, key: str, facts: Facts, stats: StatIndex) -> Restore
     try:
         content = _read_object(os.path.join(home, SLICING))
     except FileNotFoundError:
-        return _without_slicing(directory, home)
+        return _without_slicing(directory, home, key)
     except OSError as error:
         return Restored([], "io_error", f"{SLICING}: {error.strerror or error}")
     except ValueError as error:
@@ -173,10 +173,16 @@ def restore(directory: str, key: str, facts: Facts, stats: StatIndex) -> Restore
     return _believed(home, slices, listed, facts, stats)
 
 
-def _without_slicing(directory: str, home: str) -> Restored:
-    for path in (os.path.join(home, RESULT), os.path.join(jit_dir(directory), RESULT)):
-        if os.path.exists(path):
-            return Restored([], "jit_foreign", os.path.basename(path))
+def _without_slicing(directory: str, home: str, key: str) -> Restored:
+    """Slices that another tool cut, in GE's layout or right below `jit/`, as its documents have it."""
+    if os.path.exists(os.path.join(home, RESULT)):
+        return Restored([], "jit_foreign", RESULT)
+    try:
+        is_flat = not os.path.isdir(home) and _read_object(os.path.join(jit_dir(directory), RESULT))
+    except (OSError, ValueError):
+        is_flat = False
+    if is_flat and is_flat.get("user_graph_key") == key:
+        return Restored([], "jit_foreign", f"{JIT}/{RESULT}")
     return Restored([], "no_entry")
 
 

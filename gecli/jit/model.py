@@ -270,7 +270,7 @@ class JitModel(LoadedModel):
 
     def _loaded(self, path: str) -> LoadedModel:
         model = self._session.load(path)
-        self._session.models.remove(model)
+        self._session.models.pop()  # a version that makes room for another one must not stay in memory
         self.jit_warnings += self._session.warnings
         self._session.warnings.clear()
         known = {variable.name for variable in self.variables}

@@ -189,6 +189,19 @@ def test_slices_that_another_tool_cut_are_not_used(place: Path) -> None:
     assert [warning.kind for warning in model.jit_warnings] == ["jit_foreign"]
 
 
+@pytest.mark.parametrize(("key", "reasons"), [("rows", ["jit_foreign"]), ("others", [])])
+def test_the_flat_layout_of_the_documents_is_looked_at_for_its_own_key(
+    key: str, reasons: list[str], place: Path
+) -> None:
+    shutil.rmtree(place / "c/jit/slicing_hierarchy")
+    content = {"slice_graph_list": [{"slice_graph_id": 0}], "user_graph_id": 7, "user_graph_key": key}
+    (place / "c/jit/slicing_result.json").write_text(json.dumps(content))
+    model = model_of(place)
+    assert_right(model, place)
+    assert [warning.kind for warning in model.jit_warnings] == reasons
+    assert json.loads((place / "c/jit/slicing_result.json").read_text()) == content
+
+
 @pytest.mark.parametrize("mode", ["ro", "refresh", "debug", "off"])
 def test_the_cache_modes_keep_their_meaning(mode: str, place: Path) -> None:
     before = {path: path.read_bytes() for path in (place / "c").rglob("*") if path.is_file()}
