@@ -24,7 +24,7 @@ from gecli.jit.points import CompiledVersion, ExecutionPoint
 from gecli.jit.slice_file import UnusableSlice, chunks_of, encoded, graph_digest, read_slice, sha256_of
 from gecli.jit.slices import taken_apart, whole
 from gecli.jit.specialise import Specialised, exact_guard, general, specialised
-from gecli.runtime.interface import Tensor, model_inputs
+from gecli.runtime.interface import OUT_NODES, Tensor, model_inputs, model_outputs
 from gecli.runtime.model import LoadedModel, Times, check_input
 from gecli.runtime.program import Watch
 from gecli.runtime.session import Session
@@ -434,12 +434,10 @@ class _Lock:
 
 
 def _outputs(graph: Graph) -> tuple[Tensor, ...]:
-    """The outputs of a model as its user names them."""
-    names = graph.output_names
-    return tuple(
-        Tensor(names[slot] if slot < len(names) and names[slot] else str(port), port, port.desc.logical())
-        for slot, port in enumerate(graph.outputs)
-    )
+    """The outputs of a model, named as those of its OM would be."""
+    names = [*graph.output_names, *[""] * len(graph.outputs)]
+    entries = tuple(f"{port}:{name}" if name else str(port) for port, name in zip(graph.outputs, names))
+    return model_outputs(graph.nodes(), {OUT_NODES: entries})
 
 
 def _named(inputs: Sequence[Tensor], arrays: Sequence[Array]) -> dict[str, Array]:

@@ -142,3 +142,23 @@ def test_the_guard_lies_in_the_sidecar_and_in_the_om(tmp_path: Path) -> None:
     assert guard["checks"] == [["eq", "s0", 2]]
     assert guard["symbols"] == {"s0": {"source": "value", "input": 1, "elem": 0}}
     assert json.loads(read_om(om).model().root.attrs["_gecli_guard"]) == guard
+
+
+def test_outputs_are_named_as_those_of_the_om(tmp_path: Path) -> None:
+    from gecli.cli.app import run
+    from gecli.ir.text import parse
+    from gecli.loading import save_graph
+    from gecli.runtime.session import Session
+
+    graph = parse("""
+        graph g(%x : f32[2] ND) {
+          %y = Neg(%x) : f32[2] ND
+          return %y, %x, %y
+        }
+    """)
+    save_graph(graph, tmp_path / "g.json")
+    assert run(["compile", str(tmp_path / "g.json"), "-o", str(tmp_path / "g.om")]) == 0
+    feeds = {"x": np.array([1, 2], np.float32)}
+    compiled = Session().load(tmp_path / "g.om").run(feeds)[0]
+    assert_equal(outputs(jit_model(tmp_path / "g.json"), feeds), compiled)
+    assert len(compiled) == 3
