@@ -79,7 +79,7 @@ def cache_gc(invocation: Invocation) -> int:
     if options.flag("print-schema"):
         return print_schema(invocation.subcommand, console)
     from gecli.cache.gc import Outcome, select
-    from gecli.report.cache_report import action_line, gc_document, gc_summary
+    from gecli.report.cache_report import action_line, gc_document, gc_summary, unknown_files
 
     operands_of(invocation)
     found = surveyed(options)
@@ -104,6 +104,8 @@ def cache_gc(invocation: Invocation) -> int:
         console.result("\n".join([*map(action_line, outcome.done), gc_summary(outcome, dry_run=dry_run)]))
     for note in outcome.notes:
         console.say(note)
+    for name in unknown_files(found):
+        console.say(f"{name} is no file of a cache and was left alone", level=1)
     for key in outcome.busy:
         console.say(f"key {key} is in use and was left alone")
     return BUSY if outcome.busy and wait_s > 0 else 0

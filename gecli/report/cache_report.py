@@ -171,6 +171,15 @@ def gc_summary(outcome: Outcome, *, dry_run: bool) -> str:
     return f"{verb} {len(removed)}, {'frees' if dry_run else 'freed'} {outcome.freed_bytes} bytes"
 
 
+def unknown_files(found: Survey) -> list[str]:
+    """Files that are none of a cache; nobody removes them."""
+    import os
+
+    layers = [found] if found.jit is None else [found, found.jit]
+    names = [each.path for layer in layers for each in layer.loose if each.kind == "unknown"]
+    return [os.path.relpath(path, found.directory) for path in names]
+
+
 def gc_document(found: Survey, outcome: Outcome, *, dry_run: bool) -> dict[str, Any]:
     return {
         "schema": "gecli.cache-gc/1",
@@ -180,6 +189,7 @@ def gc_document(found: Survey, outcome: Outcome, *, dry_run: bool) -> dict[str, 
         "spared": [_action_json(each) for each in outcome.spared],
         "busy": outcome.busy,
         "notes": outcome.notes,
+        "unknown_files": unknown_files(found),
         "combined_weights": [
             {"file": name, "bytes": size, "unreferenced_bytes": max(size - used, 0)}
             for name, (used, size) in combined_shares(

@@ -34,6 +34,7 @@ def stats_document(found: Survey, by_key: Mapping[str, Counts], since_s: float |
         "entries": len(rows),
         "keys": len({row.key for row in rows}),
         "bytes": sum(row.size_bytes for row in rows),
+        "weights_bytes": found.weights_bytes(rows),
         "oldest": _extreme(sorted(rows, key=lambda row: (row.created_s, row.stem))[:1]),
         "newest": _extreme(sorted(rows, key=lambda row: (row.created_s, row.stem))[-1:]),
         "biggest": _extreme(sorted(rows, key=lambda row: (row.size_bytes, row.stem))[-1:]),
@@ -47,11 +48,14 @@ def stats_lines(document: Mapping[str, Any], *, human: bool, by_key: bool) -> li
     size = size_text if human else str
     counters = document["counters"]
     inside = f"{counted(document['entries'], 'entry', 'entries')}, {counted(document['keys'], 'key')}"
-    lines = [_line("contents", f"{inside}, {size(document['bytes'])}{'' if human else ' bytes'}")]
+    unit = "" if human else " bytes"
+    weights = document["weights_bytes"]
+    more = f", {size(weights)}{unit} of weights" if weights else ""
+    lines = [_line("contents", f"{inside}, {size(document['bytes'])}{unit}{more}")]
     for name in ("oldest", "newest", "biggest"):
         each = document[name]
         if each is not None:
-            what = f"{size(each['bytes'])}{'' if human else ' bytes'}" if name == "biggest" else each["created"]
+            what = f"{size(each['bytes'])}{unit}" if name == "biggest" else each["created"]
             lines.append(_line(name, f"{each['entry']}  {what}"))
     if document["since"]:
         lines.append(_line("since", document["since"]))

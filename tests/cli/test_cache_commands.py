@@ -112,6 +112,15 @@ def test_a_dry_run_prints_the_list_of_the_run_and_changes_nothing(gecli: Run, ca
     assert sorted(path.name[:2] for path in cache.glob("*.om")) == ["k_"]
 
 
+def test_gc_reports_files_of_others_and_leaves_them(gecli: Run, cache: Path) -> None:
+    (cache / "notes.txt").write_text("mine")
+    result = gecli("cache", "gc", "--cache-dir", "cache", "--all", "--grace", "0s", "-v")
+    assert "notes.txt is no file of a cache and was left alone" in result.stderr
+    document = json.loads(gecli("cache", "gc", "--cache-dir", "cache", "--json").stdout)
+    assert document["unknown_files"] == ["notes.txt"]
+    assert (cache / "notes.txt").read_text() == "mine"
+
+
 def test_gc_has_a_document(gecli: Run, cache: Path) -> None:
     document = json.loads(gecli("cache", "gc", "--cache-dir", "cache", "--all", "--json").stdout)
     assert document["schema"] == "gecli.cache-gc/1"
