@@ -369,11 +369,9 @@ class CachedCompiler:
 
     def _learn_later(self, work: Work) -> None:
         """Let the entry know this request, if the lock is free at once; else the next hit does it."""
-        if self.cache.mode != "rw" or work.request is None or work.entry is None or work.entry.sidecar is None:
+        if not self._can_learn(work) or work.request is None or work.entry is None:
             return
-        if not self._is_direct:
-            return
-        if work.request.digest not in work.entry.sidecar.requests:
+        if work.entry.sidecar is None or work.request.digest not in work.entry.sidecar.requests:
             try:
                 with KeyLock(self.cache.path, work.key, timeout_s=0, shared=self.cache.conf.shared):
                     self._learn(work)
@@ -382,11 +380,25 @@ class CachedCompiler:
         else:
             self._remember(work, work.entry.stem)
 
+    def _can_learn(self, work: Work) -> bool:
+        """Whether the entry's files are the outputs and its sidecar may say more; one that was lost is made anew."""
+        entry = work.entry
+        if work.request is None or entry is None or self.cache.mode != "rw" or not self._is_direct:
+            return False
+        if entry.sidecar is not None:
+            return True
+        return entry.lost_sidecar and entry.via != "legacy" and not self.options.integer("ge.externalWeight")
+
     def _learn(self, work: Work) -> None:
-        if work.request is None or work.entry is None or work.entry.sidecar is None or not self.cache.may_write:
+        if not self._can_learn(work) or work.request is None or work.entry is None or not self.cache.may_write:
             return
-        if not self._is_direct:
-            return
+        if work.entry.sidecar is None:
+            from gecli.compiler.readoption import readopt
+
+            sidecar = readopt(self.cache, work, self.stats, self.mode)
+            if sidecar is None:
+                return
+            work.entry = work.entry._replace(sidecar=sidecar)
         try:
             learn_request(self.cache, work.key, work.entry.stem, work.request.digest, self.mode)
         except OSError:

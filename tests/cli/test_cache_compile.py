@@ -164,6 +164,11 @@ def test_an_entry_that_lost_its_sidecar_is_known_by_the_fingerprint_in_the_om(ca
     again = compiled(TRAIN)
     assert facts(again) == ("hit", None)
     assert not [warning for warning in again.warnings if "another tool" in warning.message]
+    content = json.loads(entry(cache_directory, ".gecli.json").read_text())  # it has one again
+    assert (content["entry"], len(content["fingerprint"]["requests"])) == (again.cache.entry, 1)
+    assert content["vars"]["after"]
+    third = compiled(TRAIN)
+    assert (third.cache.state, third.cache.via) == ("hit", "before")
     assert facts(compiled(TRAIN, format_policy="origin")) == ("miss", "fingerprint_mismatch")
 
 
