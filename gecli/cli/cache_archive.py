@@ -42,6 +42,7 @@ def cache_export(invocation: Invocation) -> int:
         require_key(key)
     keys = _keys(directory, key, options.text("key"))
     with readable(directory):
+        os.listdir(directory)  # one that is closed has no entries that could be judged
         plan = plan_export(directory, keys, stem)
     output = _output(options)
     if not plan.manifest.entries:
