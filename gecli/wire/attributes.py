@@ -191,7 +191,7 @@ class AttrReader:
     file_size: int = 0
     weights: WeightArea | None = None
     in_container: bool = True
-    budget: MemoryBudget = field(default_factory=lambda: MemoryBudget(0))
+    budget: MemoryBudget = field(default_factory=MemoryBudget.unlimited)
     names: tuple[AttrNames, ...] = ()
     problems: list[Diagnostic] = field(default_factory=list)
     where: str = ""

@@ -48,6 +48,11 @@ class MemoryBudget:
         self.size = size
         self.whole = self.left = FREE_BYTES // shares + FACTOR * size
 
+    @staticmethod
+    def unlimited() -> MemoryBudget:
+        """For files that are gecli's own, and for bytes in memory."""
+        return MemoryBudget(1 << 60)
+
     def spend(self, cost: int) -> None:
         """Raises TooManyObjects when the objects would be out of all proportion to the file."""
         self.left -= cost

@@ -102,7 +102,7 @@ def fill_desc(
     if full:
         message.device_type = DEVICE_TYPE
     for name, value in desc.attrs.items():
-        if name in EXTENSION_FIELDS:
+        if name in EXTENSION_FIELDS and isinstance(value, type(getattr(message, name))):
             setattr(message, name, value)
         elif name == ATTR_GROUPS:
             message.attr_groups = value.data
@@ -224,4 +224,4 @@ def _ranges(value: Any) -> tuple[Range, ...] | None:
 
 
 def _is_ints(value: Any) -> bool:
-    return isinstance(value, tuple) and all(isinstance(item, int) for item in value)
+    return isinstance(value, tuple) and all(type(item) is int for item in value)

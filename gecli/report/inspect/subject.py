@@ -173,7 +173,9 @@ class Subject:
 
         def read() -> VarMatch:
             from gecli.artifacts.rdcpkt import read_rdcpkt
+            from gecli.report.inspect.room import require_room
 
+            require_room(path, self.path if self.kind == "rdcpkt" else path)
             return read_rdcpkt(path)
 
         return self._part("rdcpkt", read)
@@ -188,8 +190,10 @@ class Subject:
         found = self._session
         if found is None:
             from gecli.artifacts.file_access import read_whole
+            from gecli.report.inspect.room import require_room
             from gecli.wire.var_session import decode_var_manager
 
+            require_room(self.place, self.path)
             found = self._session = decode_var_manager(read_whole(self.place, MAX_SESSION_BYTES), path=self.path)
         return found
 
@@ -264,7 +268,7 @@ def open_subject(path: str, place: str | None = None) -> Subject:
     if kind in (FileKind.GE_TEXT, FileKind.ONNX_TEXT):
         return _text_dump(kind, path, place, size)
     if kind in (FileKind.UNKNOWN, FileKind.TF_SAVED_MODEL, FileKind.TF_GRAPH, FileKind.CAFFE):
-        if _is_record(place):
+        if _is_record(place, path):
             return Subject(path, place, "rdcpkt", size)
         if _is_session(place):
             return Subject(path, place, "session", size)
@@ -323,8 +327,11 @@ def _is_index(path: str) -> bool:
     return True
 
 
-def _is_record(path: str) -> bool:
-    """A VarMatchInfo: fields 1 and 2 only, and descriptors with names behind them."""
+def _is_record(path: str, shown: str) -> bool:
+    """A VarMatchInfo: fields 1 and 2 only, and descriptors with names behind them.
+
+    Raises InputError (DATA_CORRUPT) for one that cannot be read in the memory that its size allows.
+    """
     from gecli.loading.sniff import outline
     from gecli.wire.byte_source import FileSource
 
@@ -339,7 +346,9 @@ def _is_record(path: str) -> bool:
             if any(wire != 2 for wire, _, _ in inside.values()):
                 return False
     from gecli.artifacts.rdcpkt import read_rdcpkt
+    from gecli.report.inspect.room import require_room
 
+    require_room(path, shown)
     try:
         return not read_rdcpkt(path).is_empty
     except InputError:

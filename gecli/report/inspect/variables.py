@@ -67,6 +67,7 @@ def variable_facts(subject: Subject) -> dict[str, Any]:
 
 def _variable_rows(subject: Subject, base: int | None, after: VarDescCache | None) -> Iterator[dict[str, Any]]:
     writers = _writers(subject)
+    changed = frozenset() if after is None else frozenset(after.changed_var_names)
     seen: set[str] = set()
     for _, graph in subject.graphs():
         for node in graph.nodes:
@@ -74,7 +75,8 @@ def _variable_rows(subject: Subject, base: int | None, after: VarDescCache | Non
                 continue
             seen.add(node.name)
             offsets = graph.placements[node].output_offsets
-            yield _variable_row(node, offsets[0] if offsets else None, base, after, writers.get(node.name, []))
+            row = _variable_row(node, offsets[0] if offsets else None, base, after, writers.get(node.name, []))
+            yield row | {"changed": None if after is None else node.name in changed}
 
 
 def session_facts(subject: Subject) -> dict[str, Any]:
@@ -151,7 +153,6 @@ def _variable_row(
         "has_initial_value": node.init_value is not None if node.is_variable else "value" in node.attrs,
         "readers": sorted({use.node.name for users in node.users for use in users}),
         "writers": writers,
-        "changed": None if after is None else node.name in after.changed_var_names,
         "first_graph": None,
         "changed_graph": None,
     }
@@ -258,20 +259,23 @@ def _record_view(subject: Subject) -> View:
     record = subject.variable_record()
     assert record is not None  # opened as one
     before, after = record.before, record.after
+    changed = frozenset(after.changed_var_names)
     names = sorted({*before.var_desc_map, *after.var_desc_map, *after.staged_var_desc_map})
-    rows = [
+    rows = PackedRows(
         {
             "name": name,
             "before": desc_json(before.var_desc_map.get(name)),
             "after": desc_json(after.var_desc_map.get(name)),
             "staged": desc_json(after.staged_var_desc_map.get(name)),
             "road": _road_json(after.var_trans_roads_map.get(name)),
-            "changed": name in after.changed_var_names,
+            "changed": name in changed,
         }
         for name in names
-    ]
-    table = Table(("name", "before", "after", "staged", "changed", "road"), [_record_cells(row) for row in rows])
-    return View("vars", {"record": subject.path, "variables": rows}, [table, f"{len(rows)} variables in the record"])
+    )
+    cells = Rows(lambda: map(_record_cells, rows))
+    table = Table(("name", "before", "after", "staged", "changed", "road"), cells)
+    document = {"record": subject.path, "variables": rows.as_list()}
+    return View("vars", document, [table, f"{len(rows)} variables in the record"])
 
 
 def _record_cells(row: dict[str, Any]) -> tuple[str, ...]:
