@@ -18,7 +18,7 @@ from gecli.cache.stat_index import StatIndex, StatRow, numbers_of, touch_as_witn
 from gecli.cache.weight_files import BadWeightRow, WeightRange, weight_dir, weights_of
 from gecli.compiler.result import OutputFile
 from gecli.compiler.weight_output import DIRECTORY, MODE, weight_folder
-from gecli.planning.weight_names import COMBINED
+from gecli.planning.weight_names import COMBINED, spelled
 
 if TYPE_CHECKING:
     from gecli.cache.candidate import Found
@@ -79,6 +79,8 @@ def write_with_new_offsets(
     from gecli.ir.weight import FileSlice, Weight
     from gecli.planning.external_weights import ExternalWeight, place_in_combined
 
+    if found.sidecar is None:  # whose rows have the order of the compile
+        ranges = _in_name_order(ranges)
     try:
         om = read_om(entry_path(cache.path, found.stem, OM))
         model = om.model()
@@ -105,6 +107,19 @@ def write_with_new_offsets(
         return OutputFile(job.om_path, write_om(job.om_path, image_of(om, model)))
     except InputError as error:  # of the entry: damaged, or gone since it was looked at
         raise OSError(errno.EIO, error.first.message) from error
+
+
+def _in_name_order(ranges: Sequence[WeightRange]) -> list[WeightRange]:
+    """The order in which a compile places weights: by the names that their nodes had as constants.
+
+    Raises OSError when two graphs have constants of one name, whose order the OM does not tell.
+    """
+    named: dict[str, WeightRange] = {}
+    for each in ranges:
+        name = each.node.removesuffix(f"_{spelled(each.sha256)}") if each.sha256 else each.node
+        if named.setdefault(name, each).sha256 != each.sha256:
+            raise OSError(errno.EINVAL, f"two constants are named {name}")
+    return [named[name] for name in sorted(named)]
 
 
 def _is_content(stats: StatIndex, source: str, sha256: str, descriptor: int) -> bool:

@@ -160,6 +160,20 @@ def test_outputs_that_were_changed_are_made_again(build: Any, tmp_path: Path, mo
     assert files(tmp_path / "a") == expected
 
 
+@MODES
+@pytest.mark.parametrize("whole", [True, False])
+def test_an_entry_without_its_sidecar_tells_its_weights_by_its_om(
+    build: Any, tmp_path: Path, mode: str, whole: bool
+) -> None:
+    entry = build("a/d.om", mode)["entry"]
+    (tmp_path / "cache" / f"{entry}.gecli.json").unlink()
+    if not whole:
+        shutil.rmtree(tmp_path / "cache" / "weight")
+    cache = build("b/d.om", mode, warnings=0 if whole else 1)
+    assert (cache["state"], cache["reason"]) == (("hit", None) if whole else ("miss", "weights_missing"))
+    assert files(tmp_path / "a") == files(tmp_path / "b")
+
+
 def test_a_read_only_cache_serves_weights(build: Any, tmp_path: Path) -> None:
     build("a/d.om", "split")
     before = files(tmp_path / "cache" / "weight")
