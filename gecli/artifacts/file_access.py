@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import BinaryIO
 
 from gecli.errors import InputError
+from gecli.wire.byte_source import FileSource
 from gecli.wire.regular_file import open_regular
 
 READ_FAILURES = (errno.EIO, errno.ESPIPE, errno.EINVAL, getattr(errno, "ESTALE", errno.EIO))
@@ -36,13 +37,26 @@ def opened_stream(path: str) -> Iterator[BinaryIO]:
 def read_whole(path: str, limit_bytes: int) -> bytes:
     """The content of a regular file of a bounded size. Raises InputError."""
     with opened(path) as handle:
-        size = os.fstat(handle).st_size
-        if size > limit_bytes:
-            raise InputError(
-                "E13015", f"{path} is too large", file=path, why=f"{size} bytes, at most {limit_bytes} are read",
-                do="check that it is the right file", expected=limit_bytes, actual=size,
-            )  # fmt: skip
+        _require_size(path, os.fstat(handle).st_size, limit_bytes)
         return pread(handle, 0, limit_bytes)
+
+
+@contextmanager
+def opened_source(path: str, limit_bytes: int) -> Iterator[FileSource]:
+    """A regular file of a bounded size, to be read in pieces. Raises InputError when it cannot be opened or read."""
+    with _reported(path, "open"):
+        source = FileSource(path)
+    with source, _reported(path, "read"):
+        _require_size(path, source.size, limit_bytes)
+        yield source
+
+
+def _require_size(path: str, size: int, limit_bytes: int) -> None:
+    if size > limit_bytes:
+        raise InputError(
+            "E13015", f"{path} is too large", file=path, why=f"{size} bytes, at most {limit_bytes} are read",
+            do="check that it is the right file", expected=limit_bytes, actual=size,
+        )  # fmt: skip
 
 
 def pread(handle: int, offset: int, length: int) -> bytes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from gecli.artifacts.file_access import read_whole
+from gecli.artifacts.file_access import opened_source
 from gecli.artifacts.publish import publish_bytes
 
 if TYPE_CHECKING:
@@ -26,7 +26,8 @@ def write_rdcpkt(path: str | os.PathLike[str], record: VarMatch) -> int:
 
 def read_rdcpkt(path: str | os.PathLike[str]) -> VarMatch:
     """The record in a file. Raises InputError: E13001 when it cannot be opened, G3007 when it is none."""
-    from gecli.wire.var_manager import decode_var_match
+    from gecli.wire.var_manager import read_var_match
 
     name = os.fspath(path)
-    return decode_var_match(read_whole(name, MAX_BYTES), path=name)
+    with opened_source(name, MAX_BYTES) as source:
+        return read_var_match(source, path=name)

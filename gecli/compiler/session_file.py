@@ -13,8 +13,9 @@ from gecli.compiler.session import Session
 from gecli.errors import CacheError, InputError, OutputError
 from gecli.options.values import Options
 from gecli.variables.limits import MemoryLimits
-from gecli.wire.regular_file import open_regular, read_regular
-from gecli.wire.var_session import decode_var_manager, encode_var_manager
+from gecli.wire.byte_source import FileSource
+from gecli.wire.regular_file import open_regular
+from gecli.wire.var_session import encode_var_manager, read_var_manager
 
 POLL_S = 0.05
 
@@ -46,10 +47,10 @@ def continue_session(session: Session, path: str) -> None:
     Its variables keep their format: the models compiled with them cannot be compiled again here. Raises InputError.
     """
     try:
-        data = read_regular(path)
+        with FileSource(path) as source:
+            manager = read_var_manager(source, path=path, device_id=0)  # where the file was made does not matter
     except OSError as error:
         raise _no_session(path, error) from error
-    manager = decode_var_manager(data, path=path, device_id=0)  # where the file was made does not matter
     resource = manager.resource
     if session.limits != MemoryLimits():
         manager.configure(replace(session.limits, var_logic_base=manager.logic_base))

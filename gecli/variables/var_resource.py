@@ -98,7 +98,7 @@ class VarResource:
         self.batch_names: dict[str, str] = {}
         self.graph_names: dict[int, str] = {}  # for messages only
         self.assigned_names: frozenset[str] = frozenset()  # given a value by a compiled graph
-        self._changed_names: dict[int, frozenset[str]] = {}
+        self._changed_names: dict[int, set[str]] = {}
 
     def copy(self) -> VarResource:
         """An independent copy; descriptors and roads are shared, they never change."""
@@ -122,7 +122,7 @@ class VarResource:
         self.batch_names = dict(state.batch_names)
         self.graph_names = dict(state.graph_names)
         self.assigned_names = state.assigned_names
-        self._changed_names = dict(state._changed_names)
+        self._changed_names = {graph_id: set(names) for graph_id, names in state._changed_names.items()}
 
     def without_addresses(self) -> VarResource:
         """A copy that knows no address and no form: what is assigned to it begins at the base again."""
@@ -445,7 +445,7 @@ class VarResource:
         """Record the graph that changed the variable's form; the name stays in an earlier graph's set."""
         base = self.base_name(name)
         self.changed_graph_ids[base] = graph_id
-        self._changed_names[graph_id] = self._changed_names.get(graph_id, frozenset()) | {base}
+        self._changed_names.setdefault(graph_id, set()).add(base)
 
     def changed_graph_id(self, name: str) -> int | None:
         return self.changed_graph_ids.get(self.base_name(name))
@@ -460,10 +460,9 @@ class VarResource:
         graph_id = self.changed_graph_ids.pop(base, None)
         if graph_id is None:
             return
-        left = self._changed_names.get(graph_id, frozenset()) - {base}
-        if left:
-            self._changed_names[graph_id] = left
-        else:
+        left = self._changed_names.get(graph_id, set())
+        left.discard(base)
+        if not left:
             self._changed_names.pop(graph_id, None)
 
     def set_allocated_graph_id(self, name: str, graph_id: int) -> None:

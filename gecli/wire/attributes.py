@@ -289,7 +289,7 @@ class AttrReader:
         found = self._descs.get(data)
         if found is None:
             message = ge_ir.TensorDescriptor.FromString(data)
-            found = self._desc(message, self._restored_attr if self.names else self._plain_attr)
+            found = self.desc_of(message, self._restored_attr if self.names else self._plain_attr)
             if len(self._descs) >= MEMO_ENTRIES:
                 self._descs.clear()
             self._descs[data] = found
@@ -309,11 +309,12 @@ class AttrReader:
             self._sides[memo] = found
         return found
 
-    def _desc(self, message: Message, attr_of: Callable[[str, Message], tuple[str, Any]]) -> TensorDesc:
+    def desc_of(self, message: Message, attr_of: Callable[[str, Message], tuple[str, Any]] | None = None) -> TensorDesc:
+        """The descriptor in a TensorDescriptor. Raises DecodeError."""
         self.budget.spend(DESC_COST + NUMBER_COST * len(message.shape.dim))
         if message.attr:
             self.budget.spend(DICT_COST + DICT_ENTRY_COST * len(message.attr) + sum(map(len, message.attr)))
-        return desc_of(message, attr_of)
+        return desc_of(message, attr_of or self._plain_attr)
 
     def _plain_attr(self, key: str, message: Message) -> tuple[str, Any]:
         return key, self.decode(message)
@@ -348,7 +349,7 @@ class AttrReader:
         if kind == "t":
             return self.weight(message.t)
         if kind == "td":
-            return self._desc(message.td, self._plain_attr)
+            return self.desc_of(message.td)
         if kind == "func":
             return self._function(message.func)
         if kind == "dt":
@@ -392,7 +393,7 @@ class AttrReader:
         if kind in ("i", "f", "b", "bt"):
             return tuple(items)
         if kind == "td":
-            return tuple(self._desc(item, self._plain_attr) for item in items)
+            return tuple(self.desc_of(item) for item in items)
         if kind == "t":
             return tuple(self.weight(item) for item in items)
         if kind == "na":
@@ -404,7 +405,7 @@ class AttrReader:
     def weight(self, message: Message) -> Weight:
         """The tensor of a TensorDef: data inside the message, in the file by reference, or in WEIGHTS_DATA."""
         self.budget.spend(WEIGHT_COST + len(message.data))
-        desc = self._desc(message.desc, self._plain_attr)
+        desc = self.desc_of(message.desc)
         attrs = dict(desc.attrs)
         size = attrs.pop("weight_size", 0)
         place = attrs.pop("data_offset", 0)

@@ -20,6 +20,8 @@ DESC_COST = 200
 WEIGHT_COST = 220
 FUNCTION_COST = 120
 
+ROOM = "a file is read in less than twice its size and 64 MiB of memory"
+
 
 def dict_cost(entries: int) -> int:
     """Of a dictionary with shared keys, without its values."""

@@ -254,40 +254,6 @@ def test_a_view_with_a_row_for_each_node_holds_none_of_them(kind: str, view: str
     assert peak < limit, f"{peak / MIB:.1f} MiB of {limit / MIB:.1f}"
 
 
-def entry(number: int, k: int, value: bytes) -> bytes:
-    return spec.blob(number, spec.blob(1, hostile_graphs.text(k)) + spec.blob(2, value))
-
-
-RECORDS: dict[str, Callable[[int], bytes]] = {
-    "descriptors": lambda k: entry(1, k, b""),
-    "changed names": lambda k: spec.blob(3, hostile_graphs.text(k)),
-    "roads": lambda k: entry(2, k, spec.blob(1, b"") * 3),
-}
-
-
-@pytest.mark.parametrize("view", ["--summary", "--vars"])
-@pytest.mark.parametrize("name", RECORDS)
-def test_a_hostile_variable_record_is_refused_in_that_memory(name: str, view: str, tmp_path: Path) -> None:
-    path = tmp_path / "hostile.rdcpkt"
-    first = entry(1, 0, spec.descriptor(1, [2]))
-    path.write_bytes(spec.blob(2, first + hostile_graphs.repeated(RECORDS[name], 2 * MIB)))
-    peak, status, _ = measured("-m", "gecli", "inspect-om", view, str(path))
-    limit = 2 * path.stat().st_size + ALLOWED_BYTES
-    assert status == 3 and peak < limit, f"{peak / MIB:.1f} MiB of {limit / MIB:.1f}"
-
-
-def test_a_record_of_20000_variables_has_room(tmp_path: Path) -> None:
-    desc = spec.descriptor(1, [64, 64], "FRACTAL_Z", {"origin_format": spec.attr_s("NCHW")}, size=16416)
-    road = spec.blob(1, spec.blob(1, b"TransData") + spec.blob(2, desc) + spec.blob(3, desc))
-    after = b"".join(
-        entry(1, k, desc) + entry(2, k, road) + spec.blob(3, hostile_graphs.text(k)) for k in range(20_000)
-    )
-    path = tmp_path / "large.rdcpkt"
-    path.write_bytes(spec.blob(1, b"".join(entry(1, k, desc) for k in range(20_000))) + spec.blob(2, after))
-    _, status, said = measured("-m", "gecli", "inspect-om", "--vars", str(path))
-    assert status == 0 and said.endswith("20000 variables in the record")
-
-
 def test_a_graph_as_compilers_write_it_has_room(tmp_path: Path) -> None:
     path = tmp_path / "large.om"
     graph = hostile_graphs.operators(hostile_graphs.ordinary, 12 * MIB)

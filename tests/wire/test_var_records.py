@@ -19,6 +19,7 @@ from gecli.ir.op_desc import OpDesc
 from gecli.ir.tensor_desc import TensorDesc
 from gecli.ir.weight import Weight
 from gecli.pb import var_manager_pb2 as pb
+from gecli.pb.ge_ir_pb2 import TensorDescriptor
 from gecli.variables.broadcast import BroadcastInfo
 from gecli.variables.mem_resource import MemoryType, PoolResource
 from gecli.variables.memory_pool import HostPool, RdmaPool
@@ -57,7 +58,7 @@ def test_the_same_record_gives_the_same_bytes_in_any_order() -> None:
 
 def test_a_variables_descriptor_spells_out_its_origin_form() -> None:
     message = pb.VarMatchInfo.FromString(encode_var_match(record()))
-    desc = message.desc_info_after_compile.cur_var_tensor_desc_map["m"]
+    desc = TensorDescriptor.FromString(message.desc_info_after_compile.cur_var_tensor_desc_map["m"])
     assert desc.attr["origin_format"].s == b"ND" and list(desc.attr["origin_shape"].list.i) == [64, 64]
     assert desc.attr["format_for_int"].i == 2 and desc.attr["origin_shape_initialized"].b
     assert (desc.size, desc.dtype, desc.device_type) == (16416, 1, "NPU")
@@ -137,8 +138,7 @@ def break_counter(message: Any) -> None:
 
 
 def break_road(message: Any) -> None:
-    road = message.var_resource.var_to_trans_road["w"].node_info
-    road.add().CopyFrom(road[0])
+    message.var_resource.var_to_trans_road["w"] *= 2
 
 
 def break_version(message: Any) -> None:
@@ -151,7 +151,7 @@ def break_memory_type(message: Any) -> None:
 
 def break_size(message: Any) -> None:
     for entry in message.var_resource.var_dev_addr_mgr_map.values():
-        entry.desc.size = 1 << 20
+        entry.desc += TensorDescriptor(size=1 << 20).SerializeToString()
 
 
 @pytest.mark.parametrize(
@@ -182,7 +182,7 @@ def break_memory_of_an_address(message: Any) -> None:
 
 
 def break_current_desc(message: Any) -> None:
-    message.var_resource.cur_var_tensor_desc_map["new"].CopyFrom(message.var_resource.cur_var_tensor_desc_map["m"])
+    message.var_resource.cur_var_tensor_desc_map["new"] = message.var_resource.cur_var_tensor_desc_map["m"]
 
 
 def break_device_entry(message: Any) -> None:
@@ -315,7 +315,9 @@ def test_a_damaged_snapshot_is_refused_or_agrees_with_itself(choice: st.DataObje
 
 def test_groups_of_attributes_are_carried_through() -> None:
     message = pb.VarManagerInfo.FromString(encode_var_manager(manager()))
-    message.var_resource.cur_var_tensor_desc_map["m"].attr_groups = b"\x0a\x00"
+    groups = TensorDescriptor(attr_groups=b"\x0a\x00").SerializeToString()
+    desc = TensorDescriptor.FromString(message.var_resource.cur_var_tensor_desc_map["m"] + groups)
+    message.var_resource.cur_var_tensor_desc_map["m"] = desc.SerializeToString(deterministic=True)
     data = message.SerializeToString(deterministic=True)
     assert encode_var_manager(decode_var_manager(data)) == data
 

@@ -173,9 +173,7 @@ class Subject:
 
         def read() -> VarMatch:
             from gecli.artifacts.rdcpkt import read_rdcpkt
-            from gecli.report.inspect.room import require_room
 
-            require_room(path, self.path if self.kind == "rdcpkt" else path)
             return read_rdcpkt(path)
 
         return self._part("rdcpkt", read)
@@ -189,12 +187,11 @@ class Subject:
         """The variables of a session snapshot. Raises InputError (DATA_CORRUPT) when its fields contradict."""
         found = self._session
         if found is None:
-            from gecli.artifacts.file_access import read_whole
-            from gecli.report.inspect.room import require_room
-            from gecli.wire.var_session import decode_var_manager
+            from gecli.artifacts.file_access import opened_source
+            from gecli.wire.var_session import read_var_manager
 
-            require_room(self.place, self.path)
-            found = self._session = decode_var_manager(read_whole(self.place, MAX_SESSION_BYTES), path=self.path)
+            with opened_source(self.place, MAX_SESSION_BYTES) as source:
+                found = self._session = read_var_manager(source, path=self.path)
         return found
 
     def index_file(self) -> IndexContent:
@@ -268,7 +265,7 @@ def open_subject(path: str, place: str | None = None) -> Subject:
     if kind in (FileKind.GE_TEXT, FileKind.ONNX_TEXT):
         return _text_dump(kind, path, place, size)
     if kind in (FileKind.UNKNOWN, FileKind.TF_SAVED_MODEL, FileKind.TF_GRAPH, FileKind.CAFFE):
-        if _is_record(place, path):
+        if _is_record(place):
             return Subject(path, place, "rdcpkt", size)
         if _is_session(place):
             return Subject(path, place, "session", size)
@@ -327,10 +324,10 @@ def _is_index(path: str) -> bool:
     return True
 
 
-def _is_record(path: str, shown: str) -> bool:
+def _is_record(path: str) -> bool:
     """A VarMatchInfo: fields 1 and 2 only, and descriptors with names behind them.
 
-    Raises InputError (DATA_CORRUPT) for one that cannot be read in the memory that its size allows.
+    Raises InputError (rdcpkt_corrupt) for one that cannot be read in the memory that its size allows.
     """
     from gecli.loading.sniff import outline
     from gecli.wire.byte_source import FileSource
@@ -346,12 +343,13 @@ def _is_record(path: str, shown: str) -> bool:
             if any(wire != 2 for wire, _, _ in inside.values()):
                 return False
     from gecli.artifacts.rdcpkt import read_rdcpkt
-    from gecli.report.inspect.room import require_room
+    from gecli.wire.memory_budget import is_about_memory
 
-    require_room(path, shown)
     try:
         return not read_rdcpkt(path).is_empty
-    except InputError:
+    except InputError as error:
+        if is_about_memory(error):
+            raise
         return False
 
 
