@@ -25,6 +25,7 @@ from gecli.wire.walker import LENGTH_DELIMITED, WireError
 V = TypeVar("V")
 INLINE_BYTES = 1 << 16  # larger initial values are in the OM and not repeated: the match ignores attributes
 PIECE_BYTES = 1 << 16  # of a table that protobuf parses at once
+PIECE_COST = 1000  # rather for the time than for the memory: tables come in few pieces
 MEMO_BYTES = 1 << 10  # larger descriptors and roads are rarely equal
 ENTRY_COST = 100  # of a dictionary's entry while the dictionary grows
 PARSED_FACTOR = 48  # a message of two bytes becomes an object of a hundred
@@ -52,7 +53,7 @@ def read_var_match(source: ByteSource, *, path: str | None = None) -> VarMatch:
     scanner = FieldScanner(source)
     try:
         for span in scanner.spans(0, source.size):
-            if span.number in sides and span.kind == LENGTH_DELIMITED and span.body < span.end:
+            if span.number in sides and span.kind == LENGTH_DELIMITED:
                 for piece in parsed_pieces(pb.VarDescInfo, scanner, span.body, span.end, reader):
                     sides[span.number].add(piece, reader)
         return VarMatch(sides[1].cache(), sides[2].cache())
@@ -89,16 +90,25 @@ class _Side:
 
 
 def parsed_pieces(kind: Any, scanner: FieldScanner, begin: int, end: int, reader: VarReader) -> Iterator[Message]:
-    """A message that consists of tables, as several messages of some of its entries each."""
+    """A message that consists of tables, as several messages of some of its entries each; none for an empty one."""
+    reader.budget.spend(PIECE_COST)
+    if end - begin <= PIECE_BYTES:
+        if begin < end:
+            yield _parsed(kind, scanner, begin, end, reader)
+        return
     start = begin
-    if end - begin > PIECE_BYTES:
-        for span in scanner.spans(begin, end):
-            if span.end - start > PIECE_BYTES and span.begin > start:
-                yield kind.FromString(scanner.take(start, span.begin))
-                start = span.begin
-    if end - start > PIECE_BYTES:
-        reader.budget.require(4 * (end - start))
-    yield kind.FromString(scanner.take(start, end))
+    for span in scanner.spans(begin, end):
+        if span.end - start > PIECE_BYTES and span.begin > start:
+            yield _parsed(kind, scanner, start, span.begin, reader)
+            start = span.begin
+    yield _parsed(kind, scanner, start, end, reader)
+
+
+def _parsed(kind: Any, scanner: FieldScanner, begin: int, end: int, reader: VarReader) -> Message:
+    reader.budget.spend(PIECE_COST)
+    if end - begin > PIECE_BYTES:  # one entry; no file has it so large
+        reader.budget.require(PARSED_FACTOR * (end - begin))
+    return kind.FromString(scanner.take(begin, end))
 
 
 def in_name_order(table: dict[str, V]) -> dict[str, V]:
