@@ -63,6 +63,8 @@ class GraphReader:
     graph: Graph = field(init=False)
     read: list[tuple[str, OpDesc]] = field(default_factory=list)
     declared: set[OpDesc] = field(default_factory=set)
+    silent: set[OpDesc] = field(default_factory=set)  # have no output in the document
+    replaced: dict[Port, Port] = field(default_factory=dict)  # what the graph returns in place of a named port
     symbols: dict[str, Symbols] = field(default_factory=dict)
     links: list[_Link] = field(default_factory=list)
     outputs: list[tuple[str, str]] | None = None
@@ -104,7 +106,7 @@ class GraphReader:
             raise self.source.fault(pointer, "a node id must not be empty")
         return text
 
-    def _named_outputs(self) -> list[tuple[str, str, int]]:
+    def named_outputs(self) -> list[tuple[str, str, int]]:
         """Pointer, node and index of each `node` or `node:idx`; a node whose name ends like that is found whole."""
         found = []
         for pointer, text in self.outputs or ():
@@ -240,8 +242,9 @@ class GraphReader:
             node.attrs[VALUE] = read_tensor(source, value, place, node.output_descs[0] if node.output_descs else None)
         if node.type in VALUE_TYPES:
             self._check_constant(node, pointer)
-        if node.is_variable and INIT_VALUE in node.attrs:
-            self._move_init_value(node, node.attrs.pop(INIT_VALUE), pointer)
+        for key in (INIT_VALUE, VALUE):
+            if node.is_variable and key in node.attrs and node.init_value is None:
+                self.move_init_value(node, node.attrs.pop(key), pointer, key)
         if "subgraphs" in members:
             names = source.list(members["subgraphs"], f"{pointer}/subgraphs", "subgraphs")
             node.subgraphs = [source.text(each, f"{pointer}/subgraphs/{k}", "a name") for k, each in enumerate(names)]
@@ -278,11 +281,11 @@ class GraphReader:
             why = f"the value has shape {list(weight.shape)}, output 0 declares {list(desc.shape)}"
             raise self.source.fault(pointer, "shape and data count differ", why, code="G1004")
 
-    def _move_init_value(self, node: OpDesc, value: Any, pointer: str) -> None:
+    def move_init_value(self, node: OpDesc, value: Any, pointer: str, key: str = INIT_VALUE) -> None:
         """GE keeps the initial data of a variable on its output descriptor, a JSON graph on the node."""
-        place = pointer + pointer_to("attrs", INIT_VALUE)
+        place = pointer + pointer_to("attrs", key)
         if not isinstance(value, Weight):
-            raise self.source.fault(place, "_init_value must be a tensor", do='{"tensor": {"fill": 0}}')
+            raise self.source.fault(place, f"{key} must be a tensor", do='{"tensor": {"fill": 0}}')
         self._check_weight(node, value, place)
         node.set_init_value(value)
 
@@ -344,7 +347,7 @@ class GraphReader:
             if not link.control:
                 self._check_index(f"{link.pointer}/src_out", link.src_out)
                 wanted[link.source] = max(wanted.get(link.source, 0), link.src_out + 1)
-        for pointer, name, index in self._named_outputs():
+        for pointer, name, index in self.named_outputs():
             self._check_index(pointer, index)
             wanted[name] = max(wanted.get(name, 0), index + 1)
         for _, node in self.read:
@@ -436,10 +439,13 @@ class GraphReader:
         """The NetOutput node, unless the document has one."""
         explicit = self.graph.net_output
         if explicit is None:
-            ports = self._output_ports()
+            named = self._output_ports()
+            ports = [self.replaced.get(port, port) for port in named]
             explicit = self.graph.set_outputs(ports)
             explicit.input_descs = [_bare(port.desc) for port in ports]
-        names = [f"{port.node.name}:{port.index}" for port in self.graph.outputs]
+        else:
+            named = self.graph.outputs
+        names = [f"{port.node.name}:{port.index}" for port in named]
         if self.output_names is not None and len(self.output_names) != len(names):
             raise self.source.fault(
                 f"{self.pointer}/graph/output_names",
@@ -453,11 +459,11 @@ class GraphReader:
             return [
                 node.out(index)
                 for node in self.graph.nodes()
-                if node.inputs and not any(node.users)
+                if node.inputs and not any(node.users) and node not in self.silent
                 for index in range(len(node.output_descs))
             ]
         ports = []
-        for pointer, name, index in self._named_outputs():
+        for pointer, name, index in self.named_outputs():
             node = self.graph.get(name)
             if node is None or index >= len(node.output_descs):
                 why = "there is no such node" if node is None else f"it has {len(node.output_descs)} outputs"

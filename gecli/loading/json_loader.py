@@ -14,6 +14,8 @@ from gecli.loading.json_graph import EXAMPLE, VERSION, GraphReader, warn_unknown
 from gecli.loading.json_values import Json, Source, pointer_to
 from gecli.loading.loaded_model import LoadedModel, LoadOptions
 from gecli.loading.shape_binding import Binding, bind_input_shapes
+from gecli.loading.temporary_variables import rewrite_temporaries
+from gecli.loading.variable_handles import REWRITTEN, rewrite_handles
 from gecli.ops.registry import find
 from gecli.options.spelling import similar
 
@@ -44,7 +46,7 @@ def load_json(
     try:
         graph, binding = read_document(source, document, shapes, options)
     except RecursionError as err:
-        raise _too_deep(path) from err
+        raise too_deep(path) from err
     return LoadedModel(
         graph,
         "json",
@@ -75,7 +77,7 @@ def parse_document(path: str, data: bytes | None = None) -> Json:
             "E13005", "the graph is not UTF-8 text", where=path, why=str(err), file=path, offset=err.start
         ) from err
     except RecursionError as err:
-        raise _too_deep(path) from err
+        raise too_deep(path) from err
     except json.JSONDecodeError as err:
         raise InputError(
             "E13005",
@@ -97,7 +99,7 @@ def parse_document(path: str, data: bytes | None = None) -> Json:
         ) from err
 
 
-def _too_deep(path: str) -> InputError:
+def too_deep(path: str) -> InputError:
     return InputError(
         "E13005",
         "the JSON is nested too deeply",
@@ -149,6 +151,8 @@ def read_document(
     root.apply(binding)
     for reader in reversed(readers):
         reader.connect()
+    rewrite_handles(readers)
+    rewrite_temporaries(readers)
     for reader in reversed(readers):
         reader.infer(again=reader is root and _changed(root, binding))
     for reader in readers:
@@ -177,7 +181,7 @@ def _check_types(source: Source, readers: Iterable[GraphReader]) -> None:
     found: dict[str, list[tuple[str, str]]] = {}
     for reader in readers:
         for pointer, node in reader.read:
-            if find(node.type) is None:
+            if find(node.type) is None and node.type not in REWRITTEN:
                 found.setdefault(node.type, []).append((node.name, pointer))
     if not found:
         return

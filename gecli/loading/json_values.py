@@ -52,9 +52,11 @@ class Source:
     files: dict[str, None] = field(default_factory=dict)
     warnings: list[Diagnostic] = field(default_factory=list)
 
-    def fault(self, pointer: str, message: str, why: str = "", do: str = "", code: str = "E13005") -> InputError:
+    def fault(
+        self, pointer: str, message: str, why: str = "", do: str = "", code: str = "E13005", kind: str = ""
+    ) -> InputError:
         where = f"{self.path}{'#' + pointer if pointer else ''}"
-        return InputError(code, message, where=where, why=why, do=do, file=self.path, pointer=pointer or "")
+        return InputError(code, message, where=where, why=why, do=do, file=self.path, pointer=pointer or "", kind=kind)
 
     def warn(self, pointer: str, message: str, why: str = "", do: str = "", code: str = "E13005") -> None:
         error = self.fault(pointer, message, why, do, code).first
