@@ -61,9 +61,16 @@ class Fingerprint:
         return digest_of("gecli-src-1", self.graph, self.weights, self.options, __version__)
 
 
-def fingerprint_of(graph: Graph, options: Sequence[tuple[str, str]], toolchain: Mapping[str, str]) -> Fingerprint:
-    """Digest a loaded graph (and its subgraphs), the options that count and the tools. Reads every weight once."""
+def fingerprint_of(
+    graph: Graph, options: Sequence[tuple[str, str]], toolchain: Mapping[str, str], origin: Sequence[str] = ()
+) -> Fingerprint:
+    """Digest a loaded graph (and its subgraphs), the options that count and the tools. Reads every weight once.
+
+    `origin` is what an earlier compile of an optimised graph says of itself.
+    """
     body = hashlib.sha256()
+    if graph.is_optimised:
+        body.update(canonical(["optimised", *origin]))
     weights: list[PlacedWeight] = []
     nodes: dict[str, str] = {}
     count = edges = 0

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from time import perf_counter
@@ -29,6 +30,7 @@ from gecli.compiler.settings import compile_settings, dump_setting, memory_limit
 from gecli.compiler.variable_report import variable_rows
 from gecli.errors import GecliError, InvalidOption
 from gecli.ir.op_desc import OpDesc
+from gecli.layout.platform import Platform, platform_of
 from gecli.loading import LoadedModel
 from gecli.loading.shape_binding import InputRow
 from gecli.options.resolution import resolve
@@ -408,8 +410,21 @@ def _instruments(options: Options) -> list[Instrument]:
 def fingerprint(loaded: LoadedModel, job: Job, options: Options, session: Session) -> Fingerprint:
     """The digests of a loaded model, before any pass runs."""
     items = option_items(options, StatIndex(), job.stem, job.source)
-    toolchain = toolchain_of(session.platform.soc, sorted(pass_names()))
-    return fingerprint_of(loaded.graph, items, toolchain)
+    passes = [] if loaded.graph.is_optimised else sorted(pass_names())
+    toolchain = toolchain_of(_platform(loaded, session).soc, passes)
+    origin = (loaded.origin.soc, loaded.origin.framework) if loaded.origin else ()
+    return fingerprint_of(loaded.graph, items, toolchain, origin)
+
+
+def _platform(loaded: LoadedModel, session: Session) -> Platform:
+    """The chip of the session; that of the document for a graph that was compiled before."""
+    soc = loaded.origin.soc if loaded.origin else ""
+    if not soc:
+        return session.platform
+    try:
+        return platform_of(soc)
+    except InvalidOption:  # of another maker's file
+        return replace(session.platform, soc=soc)
 
 
 def image_of(
@@ -417,11 +432,12 @@ def image_of(
 ) -> OmImage:
     """The OM of a compiled member."""
     assert member.compiled is not None
+    platform = _platform(loaded, session)
     facts = ImageFacts(
         name=job.stem,
-        soc=session.platform.soc,
-        arch=session.platform.profile,
-        framework=loaded.front_end,
+        soc=platform.soc,
+        arch=platform.profile,
+        framework=(loaded.origin.framework if loaded.origin else "") or loaded.front_end,
         cmdline=recorded_cmdline(options, job.source),
         fingerprint=digest.source,
     )

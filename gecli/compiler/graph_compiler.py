@@ -84,7 +84,12 @@ def compile_graph(
     timeline = Timeline()
     ctx = PassContext(platform, manager, rebuild, settings, graph_id)
     try:
-        if not run_pipeline(graph, ctx, pipeline(settings), (timeline, *instruments), stop_after):
+        if graph.is_optimised:
+            complete = stop_after is None
+            _restore_roads(graph, manager)
+        else:
+            complete = run_pipeline(graph, ctx, pipeline(settings), (timeline, *instruments), stop_after)
+        if not complete:
             raise StoppedEarly(graph)
         if on_stage:
             on_stage("Build")
@@ -113,6 +118,12 @@ def compile_graph(
         placed.given_values,
         is_portable and all(map(is_placed_by_name, assigned)),
     )
+
+
+def _restore_roads(graph: Graph, manager: VarManager) -> None:
+    from gecli.compiler.optimised_graphs import restore_roads
+
+    restore_roads(graph, manager)
 
 
 def place_graph(graph: Graph, manager: VarManager, graph_id: int, *, reuse: bool) -> Placed:

@@ -65,21 +65,20 @@ class ImageFacts:
 def model_image(compiled: CompiledGraph, manager: VarManager, facts: ImageFacts) -> OmImage:
     """The OM of a compiled graph; the same graph and facts give the same bytes."""
     graph, plan = compiled.graph, compiled.plan
-    _keep_written_attributes(plan.order)
+    if not graph.is_optimised:  # else they are those of an OM, whoever wrote it
+        _keep_written_attributes(plan.order)
     _mark_variable_operands(plan.order, plan, manager.logic_base)
     graphs = [_record(graph, plan, f"{facts.name}_0")]
-    graphs[0].attrs = {
-        **graphs[0].attrs,
-        "_session_graph_id": "-1_0",
-        "_dynamic_shape_partitioned": False,
-        "_gecli_fp": facts.fingerprint,
-    }
+    own = {"_session_graph_id": "-1_0", "_dynamic_shape_partitioned": False}
+    kept = graphs[0].attrs
+    graphs[0].attrs = {**(own | kept if graph.is_optimised else kept | own), "_gecli_fp": facts.fingerprint}
     graphs += [_record(sub, plan, sub.name) for sub in graph.all_graphs() if sub is not graph]
     record = ModelRecord(facts.name, graphs)
     tasks = _tasks(plan)
     record.attrs = _model_attrs(graph, plan, manager, facts, tasks)
     offsets = dict(zip(plan.constants, plan.weights.offsets))
-    return om_image(record, tasks, plan.weights, offsets, port_names=_port_names, is_dynamic=plan.is_dynamic)
+    names = None if graph.is_optimised else _port_names
+    return om_image(record, tasks, plan.weights, offsets, port_names=names, is_dynamic=plan.is_dynamic)
 
 
 def _record(graph: Graph, plan: ModelPlan, name: str) -> GraphRecord:
@@ -112,14 +111,19 @@ def _keep_written_attributes(nodes: Sequence[OpDesc]) -> None:
 
 
 def _mark_variable_operands(nodes: Sequence[OpDesc], plan: ModelPlan, base: int) -> None:
-    """INPUT_IS_VAR and OUTPUT_IS_VAR on the nodes that touch variable memory."""
+    """INPUT_IS_VAR and OUTPUT_IS_VAR on the nodes that touch variable memory, or did in an earlier compile."""
     for node in nodes:
         placement = plan.placements[node]
-        if max(placement.output_offsets, default=0) >= base:
+        if max(placement.output_offsets, default=0) >= base or _claims(node, OUTPUT_IS_VAR):
             node.attrs[OUTPUT_IS_VAR] = tuple(offset >= base for offset in placement.output_offsets)
-        if max(placement.input_offsets, default=0) >= base:
+        if max(placement.input_offsets, default=0) >= base or _claims(node, INPUT_IS_VAR):
             found = iter(placement.input_offsets)
             node.attrs[INPUT_IS_VAR] = tuple(port is not None and next(found) >= base for port in node.inputs)
+
+
+def _claims(node: OpDesc, name: str) -> bool:
+    value = node.attrs.get(name) if node.attrs else None
+    return isinstance(value, tuple) and True in value
 
 
 def _tasks(plan: ModelPlan) -> TaskList:

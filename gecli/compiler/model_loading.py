@@ -41,6 +41,10 @@ def load_all(
             failed.append(error)
     if len(loaded) > 1 and not failed:
         check_names(loaded)
+        if any(each.graph.is_optimised for each in loaded):
+            from gecli.compiler.optimised_graphs import check_session
+
+            check_session(loaded)
     return loaded, failed
 
 
@@ -85,8 +89,13 @@ def load_model(job: Job, options: Options, progress: Callable[[str, str], None] 
         if error.code != "E10041" or options.text("from") == name:
             raise
         raise _in_numbers_of_atc(error, options.integer("ge.frameworkType"), name) from error
-    warnings += apply_graph_options(loaded, options)
-    warnings += switch_warnings(options, pass_names())
+    if loaded.graph.is_optimised:
+        from gecli.compiler.optimised_graphs import check_options
+
+        warnings += check_options(loaded, options)
+    else:
+        warnings += apply_graph_options(loaded, options)
+        warnings += switch_warnings(options, pass_names())
     warnings += limit_warnings(options)
     return replace(loaded, warnings=(*loaded.warnings, *warnings)) if warnings else loaded
 

@@ -45,6 +45,7 @@ class Graph:
         self.parent = parent
         self.attrs: dict[str, Any] = {}
         self.output_names: list[str] = []
+        self.is_optimised = False  # on the root: the passes of a compile ran on it before
         self.subgraphs: dict[str, Graph] = {} if parent is None else parent.root.subgraphs
         self.networkx: nx.MultiDiGraph[str] = nx.MultiDiGraph(name=name)
         self._nodes: dict[str, OpDesc] = {}
@@ -361,6 +362,7 @@ class Graph:
     def _copy_one(self, parent: Graph | None) -> Graph:
         other = Graph(self.name, parent)
         other.attrs = dict(self.attrs)
+        other.is_optimised = self.is_optimised
         twins: dict[OpDesc, OpDesc] = {}
         for node in self._in_order():
             twins[node] = other.add(

@@ -12,6 +12,7 @@ from gecli.cache.stat_index import StatIndex
 from gecli.compiler.cache_setup import CacheOff, cache_setup
 from gecli.compiler.job import Job, jobs_of
 from gecli.compiler.model_loading import load_model
+from gecli.compiler.optimised_graphs import refuse_where_a_source_is_needed
 from gecli.errors import Diagnostic, InvalidOption
 from gecli.jit.compiling import SliceCompiler
 from gecli.jit.model import JitModel
@@ -49,6 +50,7 @@ def load_jit_model(
     job = _job(source)
     setup = cache_setup(options, [job])
     loaded = load_model(job, options)
+    refuse_where_a_source_is_needed(loaded, "which is not cut into slices", "--jit")
     compiler = SliceCompiler(loaded, job, options)
     key, store, note = "", None, ""
     if isinstance(setup, CacheOff):

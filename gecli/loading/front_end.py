@@ -12,7 +12,7 @@ from gecli.loading.sniff import LOADABLE, FileKind, refusal, sniff, sniff_bytes
 STDIN = "-"
 _KIND_OF: dict[str, tuple[FileKind, ...]] = {
     "onnx": (FileKind.ONNX, FileKind.ONNX_TEXT),
-    "json": (FileKind.JSON,),
+    "json": (FileKind.JSON, FileKind.OM_DOCUMENT),
     "tf": (FileKind.TF_GRAPH, FileKind.TF_TEXT, FileKind.TF_SAVED_MODEL),
     "air": (FileKind.AIR,),
     "geproto": (FileKind.GE_TEXT, FileKind.AIR),
@@ -36,11 +36,11 @@ def load_file(
             "E10041",
             f"--from {front_end} contradicts the file",
             where=shown,
-            why=found.message if found else f"the content is {kind.value}",
-            do=found.do if found else f"--from {kind.value}, or leave the option out",
+            why=found.message if found else f"the content is {_name_of(kind)}",
+            do=found.do if found else f"--from {_name_of(kind)}, or leave the option out",
             file=path,
             expected=front_end,
-            actual=kind.value,
+            actual=_name_of(kind),
         )
     if kind is FileKind.ONNX:
         from gecli.loading.onnx_loader import load_onnx
@@ -50,4 +50,13 @@ def load_file(
         from gecli.loading.json_loader import load_json
 
         return load_json(shown if data is not None else path, shapes, options, base_dir=base_dir, data=data)
+    if kind is FileKind.OM_DOCUMENT:
+        from gecli.loading.om_document import load_om_document
+
+        return load_om_document(shown if data is not None else path, options, base_dir=base_dir, data=data)
     raise refusal(kind, shown)
+
+
+def _name_of(kind: FileKind) -> str:
+    """The front end that reads files of a kind."""
+    return "json" if kind is FileKind.OM_DOCUMENT else kind.value

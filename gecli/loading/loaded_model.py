@@ -16,6 +16,14 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
+class Origin:
+    """What the compile that a graph went through before says of itself; empty where it does not."""
+
+    soc: str = ""
+    framework: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class LoadedModel:
     """A graph in memory with its source: `files` are all files read, the model first (depfile, digest).
 
@@ -32,6 +40,7 @@ class LoadedModel:
     structure_only: bool = False
     tensors: Mapping[str, Port] = field(default_factory=dict)
     unmatched: tuple[Diagnostic, ...] = ()  # names of shape options that this model lacks, if it is one of several
+    origin: Origin | None = None  # of an optimised graph
 
     @property
     def overrides(self) -> tuple[Diagnostic, ...]:

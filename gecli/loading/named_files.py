@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from gecli.wire.regular_file import open_regular
 
 LOCATION = b"\x0a\x08location\x12"  # StringStringEntryProto of external data: key (field 1), then value (field 2)
-FILE_MEMBER = re.compile(rb'"file"\s*:\s*("(?:[^"\\]|\\.)*")')  # of a tensor in a JSON graph
+# Of a tensor in a JSON graph, of data in the document of an OM.
+FILE_MEMBER = re.compile(rb'"(?:file|\$ref)"\s*:\s*("(?:[^"\\]|\\.)*")')
 
 
 def files_named_in(model: str, base_dir: str) -> Iterator[str]:

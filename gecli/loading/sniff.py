@@ -44,12 +44,13 @@ class FileKind(Enum):
     SVP = "svp"
     GECLI_TEXT = "gecli-text"
     GECLI_DOCUMENT = "gecli-document"
+    OM_DOCUMENT = "om-document"
     EMPTY = "empty"
     DIRECTORY = "directory"
     UNKNOWN = "unknown"
 
 
-LOADABLE = (FileKind.ONNX, FileKind.JSON)
+LOADABLE = (FileKind.ONNX, FileKind.JSON, FileKind.OM_DOCUMENT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +135,7 @@ _MAGICS: tuple[tuple[int, bytes, FileKind], ...] = (
 
 
 _GECLI_GRAPH = re.compile(r"(\s*(#[^\n]*)?\n)*graph [^\n(]+\([^\n]*\{\s*\n")
+_OM_SCHEMA = re.compile(rb'"schema"\s*:\s*"gecli\.inspect/1"')
 _GECLI_SCHEMA = re.compile(rb'"schema"\s*:\s*"gecli\.[a-z.-]+/\d+"')
 
 
@@ -236,7 +238,7 @@ def _json_kind(source: ByteSource) -> FileKind:
     """By the members' names; the whole file is not parsed here."""
     text = source.read(0, source.size) if source.size <= 1 << 22 else source.read(0, 1 << 20) + _tail(source)
     if _GECLI_SCHEMA.search(text) and b'"gecli_graph"' not in text:
-        return FileKind.GECLI_DOCUMENT
+        return FileKind.OM_DOCUMENT if _OM_SCHEMA.search(text) else FileKind.GECLI_DOCUMENT
     if b'"nodes"' in text and (b'"links"' in text or b'"edges"' in text):
         return FileKind.JSON
     if b'"gecli_graph"' in text or b'"nodes"' in text:

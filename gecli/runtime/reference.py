@@ -59,6 +59,12 @@ class SourceReference:
         self._say = say
         self._loaded: dict[tuple[object, ...], SourceModel] = {}
         graph = load_graph(path).graph
+        if graph.is_optimised:
+            raise InvalidOption(
+                "E10001", f"--compare cannot evaluate {path}", option=OPTION, file=path,
+                why="it is the document of a compiled model, whose graph has device formats",
+                do="compile it and compare with its OM, or give the source model",
+            )  # fmt: skip
         if any(node.is_variable for node in graph.nodes()):
             raise InvalidOption(
                 "E10001", f"--compare cannot evaluate {path}", option=OPTION, file=path, why="the graph has variables",

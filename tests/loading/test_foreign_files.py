@@ -52,7 +52,8 @@ CASES: list[tuple[str, bytes, FileKind, str]] = [
     ("tftext", b'node {\n  name: "x"\n  op: "Placeholder"\n}\n', FileKind.TF_TEXT, "G1001"),
     ("mode1", b'{"graph": [{"name": "g", "op": []}]}', FileKind.MODE1_JSON, "G1001"),
     ("json", b'{"a": 1}', FileKind.OTHER_JSON, "E13005"),
-    ("document", b'{"schema": "gecli.inspect/1", "models": [{"graphs": []}]}', FileKind.GECLI_DOCUMENT, "G1001"),
+    ("document", b'{"schema": "gecli.inspect/1", "models": [{"graphs": []}]}', FileKind.OM_DOCUMENT, "E13005"),
+    ("view", b'{"schema": "gecli.inspect.nodes/1", "nodes": []}', FileKind.GECLI_DOCUMENT, "G1001"),
     ("noise", bytes(range(255, 200, -1)) * 3, FileKind.UNKNOWN, "E10041"),
 ]
 

@@ -6,19 +6,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from gecli.ir.dtype import DataType
-from gecli.report.inspect.model_fields import (
-    ATTR,
-    GRAPH,
-    MODEL,
-    OP,
-    VAL_TYPES,
-    Field,
-    Fields,
-    Message,
-    ModelFields,
-    Ref,
-)
+from gecli.report.inspect.model_fields import ModelFields, Ref
 from gecli.report.inspect.view import Rows
+from gecli.wire.ge_ir_fields import ATTR, GRAPH, MODEL, OP, VAL_TYPES, Field, Fields, Message
 
 # Rule 2: fields of these names are left out at every level.
 DROPPED = frozenset(

@@ -10,6 +10,11 @@ from gecli.errors import InputError
 from gecli.loading.sniff import LOADABLE, FileKind, refusal, sniff
 
 _TOLD_BY_READER = (FileKind.OM, FileKind.SVP, FileKind.OM2, FileKind.GIT_LFS)
+_SOURCES = {
+    FileKind.ONNX: "an ONNX model",
+    FileKind.JSON: "a gecli JSON graph",
+    FileKind.OM_DOCUMENT: "the document of a model (gecli.inspect/1)",
+}
 SCHEMA_MEMBER = re.compile(rb'"schema"\s*:\s*"(gecli\.[a-z.-]+/\d+)"')
 MAX_NAMED = 4  # OMs of a directory that a message names
 
@@ -17,7 +22,7 @@ MAX_NAMED = 4  # OMs of a directory that a message names
 def not_an_om(kind: FileKind, path: str, do: str = "") -> InputError:
     """The error for a file of a kind that is no OM. `do` says what to do with a model that could be compiled."""
     if kind in LOADABLE:
-        what = "an ONNX model" if kind is FileKind.ONNX else "a gecli JSON graph"
+        what = _SOURCES[kind]
         return InputError(
             "G3001", f"{path}: this is {what}, not an OM file", kind="not-om", file=path,
             why="it is the source of a compile", do=do or f"gecli compile {path}",

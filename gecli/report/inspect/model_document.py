@@ -10,22 +10,32 @@ from gecli.artifacts.file_access import opened, pread
 from gecli.artifacts.partition_table import Partition, PartitionType
 from gecli.report.inspect.atc_document import dtype_name, val_type_name
 from gecli.report.inspect.interface import interface_facts
-from gecli.report.inspect.model_fields import ATTR, GRAPH, LIST, OP, TENSOR, Field, Fields, Message, ModelFields, Ref
+from gecli.report.inspect.model_fields import ModelFields, Ref
 from gecli.report.inspect.partitions import partition_rows
 from gecli.report.inspect.stored_data import Store, no_data
 from gecli.report.inspect.subject import WITHOUT_GRAPH, Subject
 from gecli.report.inspect.summary import header_json, summary_facts
 from gecli.report.inspect.task_list import task_counts
 from gecli.report.inspect.view import Rows, View
+from gecli.wire.ge_ir_fields import (
+    ATTR,
+    GRAPH,
+    LIST,
+    LIST_TYPES,
+    NOT_FINITE,
+    OP,
+    TENSOR,
+    TEXT_TYPE,
+    TEXTS_TYPE,
+    VALUE_TYPES,
+    Field,
+    Fields,
+    Message,
+)
 
 SHOWN_BYTES = 256
 CHUNK_BYTES = 1 << 20
 PLAIN_LISTS = ("s", "i", "f", "b")
-LIST_TYPES = {"bt": "list_bytes", "td": "list_tensor_desc", "t": "list_tensor", "g": "list_graph",
-              "na": "list_named_attrs", "dt": "list_data_type"}  # fmt: skip
-VALUE_TYPES = {"bt": "bytes", "func": "func", "td": "tensor_desc", "t": "tensor", "g": "graph",
-               "list_list_int": "list_list_int", "list_list_float": "list_list_float", "dt": "data_type",
-               "expression": "expression"}  # fmt: skip
 
 
 def model_view(subject: Subject, store: Store = no_data) -> View:
@@ -164,7 +174,8 @@ class _Renderer:
             if kind in value:
                 return value[kind]
         if "s" in value:
-            return self.text(value["s"])
+            text = self.text(value["s"])
+            return {"type": TEXT_TYPE, "value": text} if _is_number(text) else text
         if "list" in value:
             return self.list_value(value["list"])
         for spec in ATTR.fields.values():
@@ -177,7 +188,10 @@ class _Renderer:
     def list_value(self, value: Fields) -> Any:
         for kind in PLAIN_LISTS:
             if kind in value:
-                return [self.text(item) if kind == "s" else item for item in value[kind]]
+                items = [self.text(item) if kind == "s" else item for item in value[kind]]
+                if kind == "s" and all(map(_is_number, items)):
+                    return {"type": TEXTS_TYPE, "value": items}
+                return items
         for kind, name in LIST_TYPES.items():
             if kind in value:
                 return {"type": name, "value": self.message(LIST, {kind: value[kind]})[kind]}
@@ -204,3 +218,8 @@ class _Renderer:
                 digest.update(pread(handle, value.offset + position, min(CHUNK_BYTES, value.length - position)))
             data = pread(handle, value.offset, value.length) if self.store is not no_data else b""
         return {"bytes": value.length, "sha256": digest.hexdigest(), **self.store(data)}
+
+
+def _is_number(text: Any) -> bool:
+    """Whether a text would be read as a number that JSON lacks."""
+    return isinstance(text, str) and text in NOT_FINITE

@@ -13,10 +13,11 @@ from gecli.artifacts.om_file import OmFile, OmModel
 from gecli.artifacts.partition_table import MAX_FLOW_PARTITIONS, Partition, PartitionType, table_bytes, unpack_entries
 from gecli.errors import Diagnostic, InputError
 from gecli.records import dataclass
-from gecli.report.inspect.model_fields import GRAPH, MODEL, OP, walk
+from gecli.report.inspect.model_fields import walk
 from gecli.report.inspect.subject import Subject
 from gecli.report.inspect.summary import header_json
 from gecli.report.inspect.view import Block, Table, View, cell
+from gecli.wire.ge_ir_fields import GRAPH, MODEL, OP
 from gecli.wire.om_faults import om_error
 from gecli.wire.walker import WireError
 

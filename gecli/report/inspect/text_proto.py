@@ -9,7 +9,8 @@ from typing import Any
 
 from gecli.errors import InputError
 from gecli.ir.dtype import DataType
-from gecli.report.inspect.model_fields import ATTR, GROUPS, MAX_DEPTH, MODEL, VAL_TYPES, Field, Message
+from gecli.report.inspect.model_fields import MAX_DEPTH
+from gecli.wire.ge_ir_fields import ATTR, GROUPS, MODEL, VAL_TYPES, Field, Message
 
 Tree = dict[str, list[Any]]  # field name -> its values in file order: text, bytes (of quoted strings) or Tree
 MAX_TEXT_BYTES = 1 << 30
