@@ -211,15 +211,21 @@ def road_text(road: list[dict[str, Any]]) -> str:
 
 def _extra_lines(rows: Iterable[dict[str, Any]]) -> Iterator[str]:
     """What the table has no column for, where it says something."""
-    staged = [(row["name"], row["staged_desc"]) for row in rows if row["staged_desc"] is not None]
+    staged = [(row["name"], row["staged_desc"]) for row in rows if _is_staged_otherwise(row)]
     for name, desc in staged:
-        yield f"{cell(name)}: staged {desc['format']} {shape_text(desc['shape'])}"
+        yield f"{cell(name)}: staged {dtype_text(desc['dtype'])} {desc['format']} {shape_text(desc['shape'])}"
     if staged:
-        yield "  staged: the form that this compile chose and the session has not taken over yet"
+        yield "  staged: the form in which the variable passes of this compile found a variable that was there before"
     changed = [cell(row["name"]) for row in rows if row["changed"] and row["changed_graph"] is None]
     if changed:
         yield f"changed by this compile: {', '.join(changed)}"
         yield "  changed: stored in a new form; graphs of the session compiled with the old one are compiled again"
+
+
+def _is_staged_otherwise(row: dict[str, Any]) -> bool:
+    """Whether the passes found the variable in another form than the table shows (variables.md 4.11)."""
+    staged = row["staged_desc"]
+    return staged is not None and any(staged[key] != row["desc"][key] for key in ("dtype", "format", "shape"))
 
 
 def address_map(rows: Iterable[dict[str, Any]], base: int | None) -> Iterator[dict[str, Any]]:
