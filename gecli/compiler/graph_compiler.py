@@ -85,8 +85,10 @@ def compile_graph(
     ctx = PassContext(platform, manager, rebuild, settings, graph_id)
     try:
         if graph.is_optimised:
+            from gecli.compiler.optimised_graphs import restore_roads
+
+            restore_roads(graph, manager, rebuild, graph_id)
             complete = stop_after is None
-            _restore_roads(graph, manager)
         else:
             complete = run_pipeline(graph, ctx, pipeline(settings), (timeline, *instruments), stop_after)
         if not complete:
@@ -118,12 +120,6 @@ def compile_graph(
         placed.given_values,
         is_portable and all(map(is_placed_by_name, assigned)),
     )
-
-
-def _restore_roads(graph: Graph, manager: VarManager) -> None:
-    from gecli.compiler.optimised_graphs import restore_roads
-
-    restore_roads(graph, manager)
 
 
 def place_graph(graph: Graph, manager: VarManager, graph_id: int, *, reuse: bool) -> Placed:

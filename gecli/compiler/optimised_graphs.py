@@ -15,6 +15,7 @@ from gecli.ir.op_desc import OpDesc
 from gecli.ir.tensor_desc import NO_ATTRS
 from gecli.loading import LoadedModel
 from gecli.options.values import Options
+from gecli.variables.rebuild_control import RebuildControl
 from gecli.variables.trans_road import TransRoad, TransStep
 from gecli.variables.var_manager import VarManager
 
@@ -78,15 +79,18 @@ def check_session(loaded: Sequence[LoadedModel]) -> None:
             )
 
 
-def restore_roads(graph: Graph, manager: VarManager) -> None:
-    """Give the variables that are stored in another format than they were declared their roads, which the record of
-    the compile had and its OM has not. Raises CompileError (VAR_ROAD_CONFLICT) when the session has another road.
+def restore_roads(graph: Graph, manager: VarManager, rebuild: RebuildControl, graph_id: int) -> None:
+    """Give the variables that are stored in another format than they were declared their roads.
+
+    The record of the compile had them, its OM has not. They count as changed by this graph, as they did then.
     """
     for node in graph.all_nodes():
         if node.is_variable and not node.ref_variable and node.output_descs:
             road = _road(node)
             if road is not None and not manager.trans_road(node.name):
                 manager.set_trans_road(node.name, road)
+                manager.set_changed_graph_id(node.name, graph_id)
+                rebuild.state_changed(node.name)
 
 
 def _road(node: OpDesc) -> TransRoad | None:

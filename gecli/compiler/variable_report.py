@@ -37,7 +37,7 @@ def variable_rows(nodes: Iterable[OpDesc], record: VarMatch, manager: VarManager
                 "road": [f"{step.type} {step.src.format.name}->{step.dst.format.name}" for step in road],
                 "lossy": bool(road) and getattr(road, "lossy", False),
                 "changed_here": node.name in changed,
-                "init_converted": bool(road) and node.init_value is not None and not node.graph.root.is_optimised,
+                "init_converted": bool(road) and node.init_value is not None,
                 "blocks": _blocks(node.name, stored, forms.get(variables.base_name(node.name), ()), variables),
             }
         )
