@@ -13,6 +13,7 @@ from gecli.ir.graph import NET_OUTPUT, Graph, GraphError
 from gecli.ir.op_desc import OpDesc, Port
 from gecli.ir.tensor_desc import UNKNOWN_RANK, TensorDesc
 from gecli.ir.weight import FileSlice, Weight
+from gecli.loading.data_formats import DATA_FORMAT, complete_data_format, contradiction, data_output, data_slot
 from gecli.loading.inference import Inference
 from gecli.loading.json_attributes import read_attr, read_desc
 from gecli.loading.json_tensors import read_tensor, resolve_path
@@ -425,7 +426,9 @@ class GraphReader:
         for node in self.graph.nodes():
             if node.type in VALUE_TYPES:
                 inference.add_constant(node)
-            elif node.type != NET_OUTPUT and (node not in self.declared or (again and node.data_inputs)):
+                continue
+            self._complete_data_format(node)
+            if node.type != NET_OUTPUT and (node not in self.declared or (again and node.data_inputs)):
                 before = list(node.output_descs)
                 inference.infer(node, len(before))
                 if node in self.declared:
@@ -434,6 +437,28 @@ class GraphReader:
             for slot, port in enumerate(node.inputs):
                 if port is not None and (again or node.input_descs[slot] is None):
                     node.input_descs[slot] = _bare(port.desc)
+
+    def _complete_data_format(self, node: OpDesc) -> None:
+        """The layout of the data tensor decides where the node gives no data_format; what is declared must agree."""
+        kind = find(node.type)
+        slot = None if kind is None else data_slot(kind)
+        if kind is None or slot is None or slot >= len(node.inputs):
+            return
+        port, declared = node.inputs[slot], node.input_descs[slot]
+        complete_data_format(kind, node, declared or (None if port is None else port.desc))
+        if declared is None and port is not None and port.node in self.declared:
+            declared = port.desc
+        output = data_output(kind)
+        result = node.output_descs[output] if output is not None and node in self.declared else None
+        why = contradiction(kind, node, declared)
+        tensor = f"input {slot}"
+        if not why:
+            why, tensor = contradiction(kind, node, result), f"output {output}"
+        if why:
+            pointer = next((pointer for pointer, each in self.read if each is node), self.pointer)
+            place = pointer + pointer_to("attrs", DATA_FORMAT)
+            message = f"data_format of {node.name!r} contradicts the format of its {tensor}"
+            raise self.source.fault(place, message, why, code="E13014")
 
     def set_outputs(self) -> None:
         """The NetOutput node, unless the document has one."""

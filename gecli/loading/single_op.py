@@ -15,6 +15,7 @@ from gecli.ir.graph import Graph
 from gecli.ir.op_desc import OpDesc, Port
 from gecli.ir.tensor_desc import UNKNOWN_RANK, Range, TensorDesc
 from gecli.ir.weight import Weight
+from gecli.loading.data_formats import DATA_FORMAT, complete_data_format, contradiction, data_output, data_slot
 from gecli.loading.inference import Inference
 from gecli.ops.operator import OperatorType, instance
 from gecli.ops.registry import find
@@ -113,6 +114,7 @@ class _Entry:
             described = [_with_origin_of(inputs[0], desc) for desc in described]
         node = OpDesc(self.node_name(), type_name, output_descs=list(described))
         node.attrs.update(self.attributes(kind))
+        self.data_format(kind, node, inputs, outputs)
         self.connect(node, inputs)
         self.infer(kind, node, described)
         count = len(outputs) or self.entry.get("outputs") or len(node.output_descs)
@@ -272,6 +274,26 @@ class _Entry:
                 self.fail("E10027", f"output_desc/{index}", "an output is described wrongly", why)
 
     # ------------------------------------------------------------------ attributes
+
+    def data_format(
+        self,
+        kind: OperatorType,
+        node: OpDesc,
+        inputs: Sequence[TensorDesc | None],
+        outputs: Sequence[TensorDesc | None],
+    ) -> None:
+        """The layout of the data tensor decides where the file gives no data_format; what it gives must agree."""
+        slot, index = data_slot(kind), data_output(kind)
+        if slot is None or slot >= len(inputs):
+            return
+        given = DATA_FORMAT in node.attrs
+        complete_data_format(kind, node, inputs[slot])
+        if why := contradiction(kind, node, inputs[slot]):
+            named = [each.get("name") for each in self.entry.get("attr", [])]
+            where = f"attr/{named.index(DATA_FORMAT)}/value" if given else f"input_desc/{slot}/format"
+            self.fail("E10030", where, f"data_format contradicts input_desc/{slot}/format", why)
+        if index is not None and index < len(outputs) and (why := contradiction(kind, node, outputs[index])):
+            self.fail("E10027", f"output_desc/{index}/format", "an output is described wrongly", why)
 
     def attributes(self, kind: OperatorType) -> dict[str, Any]:
         listed = self.entry.get("attr", [])
