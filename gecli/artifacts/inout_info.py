@@ -137,7 +137,7 @@ def _input(node: Any) -> ModelTensor:
     ranges = () if static_aipp else desc.shape_range or ()
     return ModelTensor(
         node.name,
-        _plain_bytes(desc),
+        plain_bytes(desc),
         int(desc.format),
         int(desc.dtype),
         dims,
@@ -167,10 +167,10 @@ def _output(name: str, desc: TensorDesc) -> ModelTensor:
     if desc.format.primary == Format.FRACTAL_Z and len(dims) == 4:
         dims = (dims[2], dims[3], dims[1], dims[0])
     ranges = desc.shape_range or ()
-    return ModelTensor(name, _plain_bytes(desc), int(desc.format), int(desc.dtype), dims, dims, ranges)
+    return ModelTensor(name, plain_bytes(desc), int(desc.format), int(desc.dtype), dims, dims, ranges)
 
 
-def _plain_bytes(desc: TensorDesc) -> int:
+def plain_bytes(desc: TensorDesc) -> int:
     """Bytes without padding; 0 when a dim or the width is unknown."""
     if not desc.is_static or desc.dtype.bits is None:
         return 0

@@ -25,6 +25,51 @@ def test_the_weights_of_a_mobile_file_are_counted_where_it_does_not_record_them(
     assert facts["held_weights"]["bytes"] == sum(row["bytes"] for row in rows)
 
 
+@pytest.mark.parametrize(
+    ("name", "told", "sizes"),
+    [
+        ("2020-conv_pad", "features 4.0 MiB (of it inputs 8.0 KiB and outputs 2.0 MiB), weights", (8192, 2097152)),
+        ("2021-a3c_pong", "features 88.5 KiB (of it inputs 6.9 KiB and outputs 4 B), weights", (7056, 4)),
+        ("2022-vae", "features 5.7 MiB (of it inputs 306.2 KiB and outputs 306.2 KiB), weights", (313600, 313600)),
+    ],
+)
+def test_inputs_and_outputs_in_feature_memory_are_counted_each(
+    name: str, told: str, sizes: tuple[int, int], inspect: Inspect
+) -> None:
+    path = REAL / f"ascend310-{name}.om"
+    assert f"memory     {told}" in inspect(path).out
+    ends = json.loads(inspect(path, "--summary", "--json").out)["feature_io"]
+    assert (ends["inputs"], ends["outputs"]) == sizes
+
+
+def ends_model(size: int, output: str) -> bytes:
+    """A graph of an input at 0, a variable behind feature memory and an output of `output` there."""
+    desc = 'dtype: DT_FLOAT layout: "ND" shape { dim: 256 }'
+    return model_def(
+        f"""name: "m" attr {{ key: "memory_size" value {{ i: {size} }} }}
+        graph {{ name: "g"
+          op {{ name: "x" type: "Data" output_desc {{ {desc} }} output_i: 0 }}
+          op {{ name: "v" type: "Variable" id: 1 output_desc {{ {desc} }} output_i: 137438953472 }}
+          op {{ name: "r" type: "Relu" id: 2 input: "x:0" input_i: 0 output_desc {{ {desc} }} output_i: 1024 }}
+          op {{ name: "out" type: "NetOutput" id: 3 {output} }} }}"""
+    )
+
+
+@pytest.mark.parametrize(
+    ("nodes", "expected"),
+    [(["r"], 1024), (["r", "r"], 1024), (["v"], 0), (["r", "v"], 1024)],
+)
+def test_an_output_counts_once_and_a_variable_does_not(
+    nodes: list[str], expected: int, tmp_path: Path, inspect: Inspect
+) -> None:
+    place = {"r": 1024, "v": 137438953472}
+    desc = 'input_desc { dtype: DT_FLOAT layout: "ND" shape { dim: 256 } }'
+    output = " ".join(f'input: "{node}:0" input_i: {place[node]} {desc}' for node in nodes)
+    (tmp_path / "m.om").write_bytes(wide_om((0, ends_model(4096, output))))
+    ends = json.loads(inspect("m.om", "--summary", "--json").out)["feature_io"]
+    assert ends == {"inputs": 1024, "outputs": expected}
+
+
 def test_the_features_of_a_model_of_dynamic_shapes_are_laid_out_at_run_time(tmp_path: Path, inspect: Inspect) -> None:
     model = REPOSITORY / "samples" / "digits" / "digits.onnx"
     compiled(tmp_path, str(model), "-o", "dynamic", "--input-shape", "image:-1,1,8,8")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gecli.artifacts.inout_info import InOutInfo, dtype_name, inout_of
+from gecli.artifacts.inout_info import InOutInfo, dtype_name, inout_of, plain_bytes
 from gecli.errors import Diagnostic
 from gecli.ir.attributes import DATA_TYPES
 from gecli.ir.format import Format
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from gecli.wire.model_record import GraphRecord, ModelRecord
 
     Sides = tuple[TensorDesc | None, TensorDesc | None]
+    Placed = tuple[int | None, Sequence[TensorDesc]]
 
 COLUMNS = ("", "name", "dtype", "format", "shape", "origin format", "origin shape", "bytes")
 
@@ -69,6 +70,43 @@ def interface_facts(subject: Subject) -> dict[str, Any]:
         ],
         "gears": _gears(info),
     }
+
+
+def bytes_in_features(model: ModelRecord) -> dict[str, int | None]:
+    """The bytes of inputs and of outputs that lie in feature memory; None where the file does not say.
+
+    `zero_copy_memory_size` is not their sum: compilers of 2020 to 2022 count inputs only.
+    """
+    size = model.attrs.get("memory_size")
+    graph = model.root
+    inputs: list[Placed] = []
+    outputs: list[Placed] = []
+    for node in graph.nodes_of(*DATA_TYPES):
+        place = graph.placements.get(node)
+        inputs.append((place.output_offsets[0] if place and place.output_offsets else None, node.output_descs[:1]))
+    for node in graph.nodes_of("NetOutput"):
+        place = graph.placements.get(node)
+        offsets = place.input_offsets if place else ()
+        ends = [(port, desc) for port, desc in zip(node.inputs, node.input_descs) if port is not None]
+        for k, (port, desc) in enumerate(ends):
+            if port.node.type != "Const":  # its offset counts from the start of the weights
+                outputs.append((offsets[k] if k < len(offsets) else None, [] if desc is None else [desc]))
+    limit = size if isinstance(size, int) else 0
+    return {"inputs": _block_bytes(inputs, limit), "outputs": _block_bytes(outputs, limit)}
+
+
+def _block_bytes(blocks: list[Placed], limit: int) -> int | None:
+    """Tensors at one place count once. Variables have addresses far behind feature memory."""
+    found: dict[int, int] = {}
+    for offset, descs in blocks:
+        if offset is None or not descs:
+            return None
+        size = plain_bytes(descs[0]) or descs[0].size_bytes
+        if not size:
+            return None
+        if 0 <= offset < limit:
+            found[offset] = max(found.get(offset, 0), size)
+    return sum(found.values())
 
 
 def _derived(subject: Subject, model: ModelRecord | None) -> InOutInfo:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from gecli.artifacts.om_file import OmFile, read_om
 from gecli.errors import InputError
 from gecli.ir.weight import FileSlice
-from gecli.report.inspect.interface import interface_facts
+from gecli.report.inspect.interface import bytes_in_features, interface_facts
 from gecli.report.inspect.load_needs import ANYWHERE, LoadTarget, check_target, load_needs, loads
 from gecli.report.inspect.model_info import compare_info_list
 from gecli.report.inspect.nodes import nested_graphs
@@ -130,6 +130,7 @@ def _model_facts(subject: Subject) -> dict[str, Any]:
         "node_types": [{"type": name, "count": number} for name, number in ranked],
         "variables": {"count": count, "bytes": size},
         "memory": {name: attrs[name] for name in MEMORY_ATTRS if isinstance(attrs.get(name), int)},
+        "feature_io": bytes_in_features(model) if model.graphs else {"inputs": None, "outputs": None},
         "held_weights": None if attrs.get("weight_size") else _held_weights(subject),
         "laid_out": _laid_out(subject, attrs),
         "nested_graphs": list(nested_graphs(subject)),

@@ -192,11 +192,12 @@ def _tensor_lines(kind: str, rows: list[dict[str, Any]]) -> list[Block]:
 
 def _memory(facts: dict[str, Any]) -> str:
     memory, held = facts["memory"], facts["held_weights"]
-    features = (("memory_size", "features"), ("zero_copy_memory_size", "of it inputs and outputs"))
+    parts: list[str] = []
     if facts["laid_out"] == "at run time":
-        parts = ["features laid out at run time"]
-    else:
-        parts = [f"{label} {size_text(memory[name])}" for name, label in features if name in memory]
+        parts.append("features laid out at run time")
+    elif "memory_size" in memory:
+        ends = " and ".join(f"{name} {size_text(size)}" for name, size in facts["feature_io"].items() if size)
+        parts.append(f"features {size_text(memory['memory_size'])}" + (f" (of it {ends})" if ends else ""))
     if held is not None and held["bytes"]:  # mobile files do not record the size
         parts.append(f"weights {size_text(held['bytes'])} in {counted(held['count'], 'constant')}")
     elif "weight_size" in memory:
