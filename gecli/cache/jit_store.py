@@ -156,8 +156,9 @@ class JitStore:
         write_om: Callable[[BinaryIO], None],
         rdcpkt: bytes | None,
         describe: Callable[[str, dict[str, Any]], Sidecar],
+        seconds: float,
     ) -> str:
-        """Keep a compiled version as an entry of its own; returns its stem."""
+        """Keep a compiled version, which took `seconds`, as an entry of its own; returns its stem."""
         with KeyLock(self.directory, key, timeout_s=self._timeout_s, shared=self.cache.conf.shared):
             recover(self.directory, key, self.stats, self._mode)
             written = store_entry(
@@ -172,7 +173,8 @@ class JitStore:
                 append=lambda record: append_record(self.directory, record, self._mode),
             )
         size_bytes = sum(size for size, _ in written.digests.values())
-        record(self.cache.path, event("miss", self.key, "no_entry"), event("write", self.key, size_bytes=size_bytes))
+        written_event = event("write", self.key, seconds=seconds, size_bytes=size_bytes)
+        record(self.cache.path, event("miss", self.key, "no_entry"), written_event)
         return written.stem
 
     # ------------------------------------------------------------------ how the graph was cut

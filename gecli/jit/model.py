@@ -247,6 +247,7 @@ class JitModel(LoadedModel):
                     compiled.image.write,
                     rdcpkt,
                     lambda stem, files: self._compiler.sidecar(key, stem, files, compiled, guard, point.stored.digest),
+                    compiled.seconds,
                 )
                 return key, store.om_path(stem)
             except (OSError, LockTimeout, LockUnavailable) as error:

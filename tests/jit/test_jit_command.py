@@ -45,6 +45,16 @@ def test_a_source_model_runs_slice_by_slice(gecli: Gecli, place: Path) -> None:
     assert "2 slices: 0 versions compiled, 2 from the cache" in done.stderr
 
 
+def test_the_time_of_compiled_versions_is_counted(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    samples = ("--sample", f"{NAME}_0.npz", "--sample", f"{NAME}_1.npz")
+    document(capsys, "compile", "--jit", f"{NAME}.onnx", *samples, *CACHE)
+    counters = document(capsys, "cache", "stats", "--cache-dir", "c")["counters"]
+    sidecars = [json.loads(path.read_text()) for path in (place / "c/jit").glob("*.gecli.json")]
+    assert len(sidecars) == counters["writes"] > 1
+    seconds = sum(each["compile_seconds"] for each in sidecars)
+    assert counters["seconds_spent"] == pytest.approx(seconds, abs=0.002 * len(sidecars)) and seconds > 0
+
+
 def test_without_a_cache_nothing_is_left(gecli: Gecli, place: Path) -> None:
     before = sorted(place.iterdir())
     done = gecli(
