@@ -34,6 +34,7 @@ from gecli.cache.stat_index import StatIndex, short_name, touch_as_witness, writ
 from gecli.wire.regular_file import read_regular
 
 USE_TIME_STEP_NS = 3_600_000_000_000  # a hit renews the use time at most once an hour
+OF_OTHERS = ("fingerprint_mismatch", "signature_mismatch", "foreign_rejected")
 QUARANTINED = ("om_corrupt", "rdcpkt_corrupt")
 
 
@@ -56,7 +57,7 @@ class CacheDir(NamedTuple):
 
 
 class Lookup(NamedTuple):
-    """The result of a search under one key: an entry, or the reason of the last candidate."""
+    """The result of a search under one key: an entry, or the reason of the candidate that came closest."""
 
     found: Found | None
     reason: str = ""
@@ -111,8 +112,15 @@ def look(cache: CacheDir, key: str, wanted: Wanted, stats: StatIndex) -> Lookup:
             return Lookup(outcome, "", tuple(rejected))
         rejected.append(outcome)
     if rejected:
-        reason = rejected[-1].reason
+        reason = max(reversed(rejected), key=_closeness).reason
     return Lookup(None, reason or "no_entry", tuple(rejected))
+
+
+def _closeness(each: Rejected) -> int:
+    """How near a candidate came to a hit: another model or option, the variables, and last damage."""
+    if each.reason in OF_OTHERS:
+        return 0
+    return 1 if each.reason.startswith("var_") else 2
 
 
 def candidates(directory: str, key: str) -> tuple[list[IndexRecord], str, bool]:

@@ -21,7 +21,7 @@ REASONS: dict[str, str] = {
     "manual_check_required": "the entry waits for a confirmation",
     "var_missing": "a variable that the entry needs is not known to the session",
     "var_desc_mismatch": "a variable of the session has another description than the entry's",
-    "var_conflict": "a variable that the entry created exists already with another description",
+    "var_conflict": "a variable that the entry created or changed stands otherwise in the session already",
     "trans_road_missing": "the entry changed a variable without saying how",
     "weights_missing": "an external weight file of the entry is missing",
     "weights_corrupt": "an external weight file of the entry is damaged",

@@ -216,11 +216,12 @@ class CachedCompiler:
         compiled = self._compile(work)
         self.store(work, compiled, perf_counter() - start)
 
-    def note_miss(self, work: Work, lookup: Lookup, *, is_locked: bool) -> None:
-        """Say why a model is compiled; with the lock, damaged entries are set aside."""
+    def note_miss(self, work: Work, lookup: Lookup, *, is_locked: bool, counts: bool = True) -> None:
+        """Say why a model is compiled, and count it; with the lock, damaged entries are set aside."""
         work.use = CacheUse(STATES[self.cache.mode], work.key, self.setup.key_origin, reason=lookup.reason)
         self.explain(work, lookup)
-        self.count(event("miss", work.key, lookup.reason))
+        if counts:
+            self.count(event("miss", work.key, lookup.reason))
         if is_locked:
             self._set_aside(work, lookup)
             work.passed_over = lookup.rejected

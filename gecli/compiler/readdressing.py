@@ -30,7 +30,20 @@ BASE_ATTR, SIZE_ATTR = "task_gen_variable_addr", "variable_size"
 
 
 class CannotReaddress(Exception):
-    """The entry cannot be brought to the session's state; the message says why."""
+    """The entry cannot be brought to the session's state; the message says why.
+
+    `reason` is the code of the miss: load_failed for an entry that something is wrong with.
+    """
+
+    reason = "load_failed"
+
+
+class OtherState(CannotReaddress):
+    """The entry is whole and belongs to another state of the session: an ordinary miss."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
 
 
 class VariableNode(NamedTuple):
@@ -152,13 +165,14 @@ def _require_roads(recorded: VarDescCache, manager: VarManager) -> None:
     for name in sorted(recorded.var_desc_map):
         road = manager.resource.trans_road(name)
         if not _same_road(recorded.var_trans_roads_map.get(name), road):
-            raise CannotReaddress(f"variable {name!r} came to its format in another way")
+            raise OtherState("var_desc_mismatch", f"variable {name!r} came to its format in another way")
 
 
 def _require_permission(after: VarDescCache, rebuild: RebuildControl) -> None:
     for name in after.changed_var_names:
         if not rebuild.permits_change(name):
-            raise CannotReaddress(f"it changes variable {name!r}, which has changed once in this session")
+            message = f"it changes variable {name!r}, which has changed once in this session"
+            raise OtherState("var_conflict", message)
 
 
 def _require_state(after: VarDescCache, manager: VarManager) -> None:

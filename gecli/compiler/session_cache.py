@@ -80,7 +80,10 @@ class SessionCache:
         if self.hits_only:
             raise Missed
         work.entry = None
-        self.compiler.note_miss(work, lookup, is_locked=self.stores)
+        first = work.use.reason
+        self.compiler.note_miss(work, lookup, is_locked=self.stores, counts=not first)
+        if first:  # compiled again because a later model changed a variable: the first look says why
+            work.use.reason = first
         return None
 
     def keep(self, session: Session, member: Member) -> None:
@@ -145,7 +148,9 @@ class SessionCache:
                         graph_name=member.graph.name,
                     )
                 )
-            except (CannotReaddress, GecliError) as error:
+            except CannotReaddress as error:
+                return Verdict(reason=error.reason, evidence=str(error))
+            except GecliError as error:
                 return Verdict(reason="load_failed", evidence=str(error))
             return Verdict(found.via)
 

@@ -117,7 +117,7 @@ def test_the_next_candidate_is_tried_after_a_bad_one(tmp_path: Path, store: Stor
     assert looked(tmp_path, wanted()) == (second, "")
 
 
-def test_the_reason_is_that_of_the_last_candidate(tmp_path: Path, store: Store, wanted: Make) -> None:
+def test_the_reason_is_that_of_the_candidate_that_came_closest(tmp_path: Path, store: Store, wanted: Make) -> None:
     store()
     store(name="b")
     cut(tmp_path / f"{STEM}.om")
@@ -126,7 +126,18 @@ def test_the_reason_is_that_of_the_last_candidate(tmp_path: Path, store: Store, 
         f"{STEM}: om_corrupt (259 bytes instead of 261)",
         f"{STEM}_1: fingerprint_mismatch (graph, weights, options, toolchain)",
     ]
-    assert lookup.reason == "fingerprint_mismatch"
+    assert lookup.reason == "om_corrupt"
+    assert looked(tmp_path, wanted("c")) == ("", "fingerprint_mismatch")
+
+
+def test_of_equally_close_candidates_the_last_one_gives_the_reason(tmp_path: Path, store: Store, wanted: Make) -> None:
+    store(rdcpkt=b"record")
+    second = store(rdcpkt=b"record").stem
+    (tmp_path / f"{second}.om").unlink()
+    (tmp_path / f"{STEM}.rdcpkt").unlink()
+    assert looked(tmp_path, wanted()) == ("", "om_missing")
+    store(name="b")
+    assert looked(tmp_path, wanted()) == ("", "om_missing")
 
 
 def test_a_moved_directory_still_hits(tmp_path: Path, store: Store, wanted: Make) -> None:

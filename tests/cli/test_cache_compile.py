@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from gecli.cache.statistics import counts_by_key, total
 from gecli.compiler.api import compile_models
 from gecli.compiler.result import ModelResult
 from gecli.errors import CacheError, GecliError, InvalidOption
@@ -140,6 +141,20 @@ def test_a_damaged_entry_is_a_miss_and_is_compiled_again(
     assert Path("out/x.om").read_bytes() == Path("first/x.om").read_bytes()
     assert good.cache.stored and again.cache.stored
     assert facts(compiled(TRAIN)) == ("hit", None)
+
+
+@pytest.mark.parametrize(("suffix", "damage", "reason"), [DAMAGE[2], DAMAGE[4]])
+def test_the_damage_is_the_reason_whatever_other_entries_the_key_has(
+    suffix: str, damage: Callable[[Path], object], reason: str, cache_directory: Path
+) -> None:
+    compiled(TRAIN)
+    path = entry(cache_directory, suffix)
+    compiled(TRAIN, format_policy="origin")
+    damage(path)
+    again = compiled(TRAIN)
+    assert facts(again) == ("miss", reason)
+    assert reason in again.warnings[0].message and "set aside" in again.warnings[0].message
+    assert total(counts_by_key(str(cache_directory)))[f"misses.{reason}"] == 1
 
 
 @pytest.mark.parametrize("damage", [Path.unlink, cut, lambda path: path.write_bytes(b"")])

@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from gecli.artifacts.rdcpkt import read_rdcpkt
+from gecli.cache.statistics import counts_by_key, total
 from gecli.compiler.api import compile_models
 from gecli.compiler.cache_inquiry import inquire
 from gecli.compiler.result import ModelResult
@@ -129,6 +130,23 @@ def test_a_session_goes_on_in_another_command() -> None:
         assert files(out) == files("plain")
         for name in ("s1", "s2"):
             assert Path(out, name).read_bytes() == Path("plain", name).read_bytes(), (out, name)
+
+
+def test_a_model_that_is_compiled_again_in_its_session_keeps_the_reason_of_its_first_look(cache: Path) -> None:
+    for mode in ("ro", "rw"):
+        results = compiled(mode, *MODELS[:2], cache_mode=mode)
+        assert [each.cache.reason for each in results] == ["no_entry", "no_entry"]
+    counted = total(counts_by_key(str(cache)))
+    assert (counted["misses"], counted["misses.no_entry"]) == (2, 2)
+
+
+def test_an_entry_of_another_state_of_the_session_is_a_miss_without_a_warning() -> None:
+    compiled("one", *MODELS[:2])
+    first = compiled("two", MODELS[0], session_out="two/s1")
+    (second,) = compiled("two", MODELS[1], session_in="two/s1", session_out="two/s2")
+    assert states([*first, second]) == [("hit", "before", False), ("miss", "var_conflict", True)]
+    assert not second.warnings and not first[0].warnings
+    assert states(compiled("two", MODELS[1], session_in="two/s1", session_out="two/s2"))[0][0] == "hit"
 
 
 def test_an_equal_session_file_makes_the_request_known(monkeypatch: pytest.MonkeyPatch) -> None:
