@@ -29,7 +29,12 @@ class AddressBook:
 
     def enter(self, rows: Iterable[Row], attrs: Mapping[str, Any], path: str) -> None:
         """Check the variables of a model. Raises InputError (RT_VAR_OVERLAP, RT_ADDR_OUT_OF_RANGE, RT_VAR_GREW)."""
-        rows = [(name, _sized(desc), address) for name, desc, address in rows if address]
+        sized: dict[int, TensorDesc] = {}  # equal descriptors are one object, and stay one
+        rows = [
+            (name, sized.get(id(desc)) or sized.setdefault(id(desc), _sized(desc)), address)
+            for name, desc, address in rows
+            if address
+        ]
         default = MemoryLimits()
         base = int(attrs.get(VARIABLE_BASE, default.var_logic_base))
         size = int(attrs.get(VARIABLE_SIZE, default.var_max_bytes))

@@ -8,7 +8,6 @@ value through the user's form.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,22 +17,31 @@ from gecli.errors import InputError, RuntimeFault
 from gecli.ir.tensor_desc import TensorDesc
 from gecli.ir.weight import Weight
 from gecli.records import dataclass
-from gecli.variables.sizes import padded_bytes, span_bytes
+from gecli.runtime.memory import ALIGN_BYTES
 from gecli.variables.trans_road import TransRoad
 
 Array = NDArray[Any]
-GUARD_BYTES = 512  # the tensor starts this far inside its block (variables.md 2.3)
+SMALL_BYTES = 1 << 14  # variables up to this size share blocks: most of many variables are small
+BLOCK_BYTES = 1 << 18
 INIT_MODES = ("error", "zero", "random")
 
 
 @dataclass(eq=False, slots=True)
 class Form:
-    """A variable as one model stores it. `view` is the tensor inside its block."""
+    """A variable as one model stores it."""
 
     desc: TensorDesc
     logical_address: int
     road: TransRoad
-    view: Array
+    memory: _Memory
+    held: Array | None = None
+
+    @property
+    def view(self) -> Array:
+        """The tensor in the memory of the session, which it has from the first time that somebody asks for it."""
+        if self.held is None:
+            self.held = self.memory.array(self.desc)
+        return self.held
 
     @property
     def user_desc(self) -> TensorDesc:
@@ -73,7 +81,7 @@ class Variable:
     """One variable of the session."""
 
     name: str
-    forms: list[Form] = field(default_factory=list)
+    forms: tuple[Form, ...] = ()
     current: Form | None = None
     initialised_by: str = ""  # what gave it its value; empty: nothing yet
 
@@ -86,7 +94,7 @@ class VariableStore:
     """All variables of a session, by name."""
 
     def __init__(self, seed: int = 1, fill: int = 0) -> None:
-        self._fill = fill  # of every byte of a new block
+        self._memory = _Memory(fill)
         self._variables: dict[str, Variable] = {}
         self._seed = seed
 
@@ -121,14 +129,16 @@ class VariableStore:
         Raises InputError (RT_VAR_DESC_MISMATCH) when another model of the session declares it differently, and
         RuntimeFault (RT_INIT_VALUE_MISMATCH) when the initial value does not fit.
         """
-        variable = self._variables.setdefault(name, Variable(name))
+        variable = self._variables.get(name)
+        if variable is None:
+            variable = self._variables[name] = Variable(name)
         for form in variable.forms:
             if form.desc.same_storage(desc):
                 return form
-        form = Form(desc, address, road, _allocate(desc, self._fill))
+        form = Form(desc, address, road, self._memory)
         if variable.forms:
             _require_same_user_form(name, variable.forms[0], form, model)
-        variable.forms.append(form)
+        variable.forms += (form,)
         if variable.current is None:
             variable.current = form
         if init_value is not None and not variable.is_initialised:
@@ -233,12 +243,37 @@ class VariableStore:
         return form
 
 
-def _allocate(desc: TensorDesc, fill: int) -> Array:
-    bits = desc.dtype.bits or 0
-    if bits % 8 or desc.dtype.numpy.hasobject:
-        return np.zeros(desc.shape, desc.dtype.numpy)
-    block = np.full(span_bytes(padded_bytes(desc)), fill, dtype=np.uint8)
-    return block[GUARD_BYTES : GUARD_BYTES + desc.nbytes].view(desc.dtype.numpy).reshape(desc.shape)
+class _Memory:
+    """Memory of variables, every byte of which is `fill`; what nobody touches takes none of the host when that is 0."""
+
+    def __init__(self, fill: int) -> None:
+        self._fill = fill
+        self._block = np.empty(0, np.uint8)
+        self._used = 0
+
+    def array(self, desc: TensorDesc) -> Array:
+        """A tensor of this form."""
+        bits = desc.dtype.bits or 0
+        if bits % 8 or desc.dtype.numpy.hasobject:
+            return np.zeros(desc.shape, desc.dtype.numpy)
+        piece = self._piece(desc.nbytes)
+        return piece.view(desc.dtype.numpy).reshape(desc.shape)
+
+    def _piece(self, size: int) -> Array:
+        if size > SMALL_BYTES:
+            return self._new_block(size)
+        if self._used + size > self._block.size:
+            self._block, self._used = self._new_block(BLOCK_BYTES), 0
+        begin = self._used
+        self._used += -(-size // ALIGN_BYTES) * ALIGN_BYTES
+        return self._block[begin : begin + size]
+
+    def _new_block(self, size: int) -> Array:
+        raw = np.zeros(size + ALIGN_BYTES, np.uint8)
+        if self._fill:
+            raw[:] = self._fill
+        shift = -raw.ctypes.data % ALIGN_BYTES
+        return raw[shift : shift + size]
 
 
 def _initialise(name: str, form: Form, value: Weight) -> None:
