@@ -32,7 +32,7 @@ from gecli.runtime.memory import POISON, Arena, MappedWeights
 from gecli.runtime.model import BoundVariable, LoadedModel, no_transfer, require_supported, unsupported
 from gecli.runtime.operands import Operand, to_logical, unblocked
 from gecli.runtime.program import bind_program
-from gecli.runtime.record_checks import MEMORY_SIZE, VARIABLE_BASE, require_loadable
+from gecli.runtime.record_checks import MEMORY_SIZE, VARIABLE_BASE, require_loadable, require_room
 from gecli.runtime.variable_store import VariableStore
 from gecli.runtime.variable_use import LiveVariables, reads_of
 from gecli.variables.trans_road import TransRoad
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 
 Array = NDArray[Any]
 DEFAULT_VARIABLE_BASE = 137438953472  # 128 GiB: GE's kVarMemoryLogicBase
+NO_ROAD = TransRoad()
 
 
 class Session:
@@ -93,6 +94,7 @@ class Session:
             raise InputError(
                 "G3011", f"{name}: MODEL_DEF has no graph", kind="bad-graph", file=name, do="compile the model again"
             )
+        require_room(record.graphs, om.size_bytes, name)
         damage = part_faults(om)
         if not damage and _is_small(om) and (problem := om.verify_checksum()) is not None:
             damage = [problem]
@@ -197,7 +199,7 @@ class _Loader:
         self.fill = 0
         self.max_loop = MAX_LOOP
         self.variables: dict[str, BoundVariable] = {}
-        self.names: dict[Port, str] = {}  # of the variables in whose memory ports lie
+        self.names: dict[Port, str] = {}  # of the variables in whose memory ports of other nodes lie
         self.operands: dict[Port, Operand] = {}
         self.external: dict[OpDesc, Array] = {}
 
@@ -315,7 +317,7 @@ class _Loader:
 
     def _road_of(self, name: str, desc: Any) -> TransRoad:
         if self.packet is None:
-            return TransRoad()
+            return NO_ROAD
         known = self.packet.var_desc_map.get(name)
         if known is None or not known.same_storage(desc):
             raise InputError(
@@ -329,7 +331,7 @@ class _Loader:
                 expected=str(known),
                 actual=str(desc),
             )
-        return self.packet.var_trans_roads_map.get(name, TransRoad())
+        return self.packet.var_trans_roads_map.get(name, NO_ROAD)
 
     def _variable_of(self, port: Port) -> str:
         """The variable in whose memory a port lies; empty for every other port."""
@@ -350,18 +352,22 @@ class _Loader:
 
     def variable_of(self, port: Port) -> str:
         """The variable in whose memory a port lies, as marks and addresses say; empty for every other port."""
-        return self.names.get(port, "")
+        node = port.node
+        return node.name if node.is_variable and node.ref_variable is None else self.names.get(port, "")
 
     def _names_of_ports(self, variable_base: int) -> dict[Port, str]:
-        at = {variable.form.logical_address: variable.name for variable in self.variables.values()}
+        at: dict[int, str] = {}
         names: dict[Port, str] = {}
         for graph in self.graphs.values():
             for node in graph.nodes:
+                if node.is_variable and node.ref_variable is None:
+                    continue
                 for index in range(len(node.output_descs)):
                     port = Port(node, index)
                     name = self._variable_of(port)
                     address = 0 if name else _address(graph, port)
                     if address >= variable_base and node.type not in CONST_TYPES:
+                        at = at or {each.form.logical_address: each.name for each in self.variables.values()}
                         name = at.get(address, "")
                     if name and name not in self.variables:
                         raise self._unassigned(port, _address(graph, port))
@@ -370,8 +376,12 @@ class _Loader:
         return names
 
     def _live_variables(self, init: str) -> LiveVariables:
-        views = {port: self.variables[name].form.view for port, name in self.names.items()}
-        return LiveVariables(self.store, init, self.names, views, reads_of(self.graphs, self.variable_of))
+        names = dict(self.names)
+        for node in self.every_node:
+            if node.is_variable and node.ref_variable is None:
+                names |= {Port(node, index): node.name for index in range(len(node.output_descs))}
+        views = {port: self.variables[name].form.view for port, name in names.items()}
+        return LiveVariables(self.store, init, names, views, reads_of(self.graphs, self.variable_of))
 
     # ------------------------------------------------------------------ placing operands
 
@@ -379,6 +389,8 @@ class _Loader:
         arena = Arena(memory_bytes, self.path, self.fill)
         self.operands = self._constants(self.graph.nodes)
         for node in self.graph.nodes:
+            if node.is_variable and not any(node.users):
+                continue  # of many variables most are read by nobody
             placement = self.graph.placements.get(node)
             offsets = placement.output_offsets if placement else ()
             for index, desc in enumerate(node.output_descs):
@@ -389,12 +401,10 @@ class _Loader:
                 self.operands[port] = self._operand(port, desc, offset, arena, variable_base)
 
     def _operand(self, port: Port, desc: Any, offset: int, arena: Arena, variable_base: int) -> Operand:
-        name = self._variable_of(port)
+        name = self.variable_of(port)
         if not name and offset >= variable_base:
-            name = self._variable_at(offset, port)
+            raise self._unassigned(port, offset)
         if name:
-            if name not in self.variables:
-                raise self._unassigned(port, offset)
             return Operand(desc, self.variables[name].form.view, False, in_variable=name)
         where = f"{self.path}, output {port.index} of node {port.node.name}"
         logical = unblocked(desc)
@@ -403,12 +413,6 @@ class _Loader:
         if bits % 8 or desc.dtype.numpy.hasobject:
             return Operand(desc, np.zeros(kept.shape, desc.dtype.numpy), logical)
         return Operand(desc, arena.view(offset, desc.dtype, kept.shape, where), logical)
-
-    def _variable_at(self, address: int, port: Port) -> str:
-        for variable in self.variables.values():
-            if variable.form.logical_address == address:
-                return variable.name
-        raise self._unassigned(port, address)
 
     def _unassigned(self, port: Port, address: int) -> InputError:
         below = [v for v in self.variables.values() if v.form.logical_address <= address]
