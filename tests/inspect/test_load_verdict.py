@@ -59,6 +59,29 @@ def test_the_answer_is_also_in_the_document(inspect: Inspect) -> None:
     assert summary(inspect, VAE)["verdict"]["loads"] is None
 
 
+@pytest.mark.parametrize(
+    "words", [["--target", "Ascend910"], ["--for-version", "5.0.3"], ["--target", "Ascend910", "--for-version", "5"]]
+)
+def test_the_reasons_against_loading_are_problems_of_the_document(words: list[str], inspect: Inspect) -> None:
+    shown = summary(inspect, VAE, *words)
+    reasons = [row["why"] for row in shown["needs"] if row["found"] is False]
+    assert reasons and shown["verdict"]["problems"] == reasons
+    assert (shown["verdict"]["loads"], shown["verdict"]["sound"]) == (False, True)
+
+
+def test_a_model_that_loads_has_no_problems(inspect: Inspect) -> None:
+    assert summary(inspect, VAE, "--target", "Ascend310")["verdict"]["problems"] == []
+
+
+def test_the_line_on_the_file_counts_its_faults_only(tmp_path: Path, inspect: Inspect, digits_om: Path) -> None:
+    data = bytearray(digits_om.read_bytes())
+    data[len(data) // 2] ^= 1
+    (tmp_path / "changed.om").write_bytes(data)
+    verdict = summary(inspect, "changed.om", "--target", "Ascend310")["verdict"]
+    assert (verdict["sound"], len(verdict["problems"])) == (False, 2)
+    assert "verdict    1 problem, payload digest wrong" in inspect("changed.om", "--target", "Ascend310").out
+
+
 def test_a_chip_of_the_same_family_is_an_open_question(inspect: Inspect, digits_om: Path) -> None:
     shown = inspect(digits_om, "--target", "Ascend910B3")
     assert shown.status == 0

@@ -133,6 +133,18 @@ def loads(needs: list[dict[str, Any]], sound: bool, target: LoadTarget) -> bool 
     return True if asked and all(asked) else None
 
 
+def lacks(needs: list[dict[str, Any]]) -> list[str]:
+    """What keeps the model from being loaded, in words."""
+    return [lack(need) for need in needs if need["what"] in BLOCKING and need["found"] is False]
+
+
+def lack(need: dict[str, Any]) -> str:
+    why: str | None = need["why"]
+    if why and need["what"] == "weight file":
+        return f"weight file {need['name']}: {why}"
+    return why or (need["name"] if need["what"] == "loader" else f"{need['what']} {need['name']} is missing")
+
+
 def _need(
     what: str, name: str, *, found: bool | None = None, why: str | None = None, size: int | None = None
 ) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from gecli.artifacts.om_file import OmFile, read_om
 from gecli.errors import InputError
 from gecli.ir.weight import FileSlice
 from gecli.report.inspect.interface import bytes_in_features, interface_facts
-from gecli.report.inspect.load_needs import ANYWHERE, LoadTarget, check_target, load_needs, loads
+from gecli.report.inspect.load_needs import ANYWHERE, LoadTarget, check_target, lacks, load_needs, loads
 from gecli.report.inspect.model_info import compare_info_list
 from gecli.report.inspect.nodes import nested_graphs
 from gecli.report.inspect.partitions import partition_rows
@@ -70,7 +70,7 @@ def summary_facts(subject: Subject, target: LoadTarget = ANYWHERE, *, recursive:
     facts["verdict"] = {
         "sound": not subject.faults,
         "digest": digest,
-        "problems": [fault.message for fault in subject.faults],
+        "problems": [*(fault.message for fault in subject.faults), *lacks(needs)],
         "notes": [each.message for each in subject.warnings if each.severity == "note"],
         "target": target.soc,
         "for_version": target.version,

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from gecli.report.inspect.load_needs import BLOCKING
+from gecli.report.inspect.load_needs import lack, lacks
 from gecli.report.inspect.nodes import nested_graph_text
 from gecli.report.inspect.subject import DIGEST_BYTES
 from gecli.report.inspect.view import Block, Table, cell
@@ -40,7 +40,7 @@ def summary_blocks(facts: dict[str, Any]) -> list[Block]:
         blocks += _model_blocks(facts)
     blocks += [_line("needs", text) for text in _need_texts(facts["needs"])]
     blocks += [_line("note", cell(note, 400)) for note in facts["verdict"]["notes"]]
-    blocks.append(_line("verdict", _verdict(facts["verdict"])))
+    blocks.append(_line("verdict", _verdict(facts["verdict"], len(lacks(facts["needs"])))))
     answer = _answer(facts["needs"], facts["verdict"])
     return [*blocks, _line("", answer)] if answer else blocks
 
@@ -67,7 +67,7 @@ def _answer(needs: list[dict[str, Any]], verdict: dict[str, Any]) -> str:
     places = [verdict["target"]] * (verdict["target"] is not None)
     places += [f"version {verdict['for_version']}"] * (verdict["for_version"] is not None)
     if not places:
-        files = [_lack(need) for need in needs if need["what"] == "weight file" and need["found"] is False]
+        files = [lack(need) for need in needs if need["what"] == "weight file" and need["found"] is False]
         more = f" and {len(files) - SHOWN_WEIGHT_FILES} more" if len(files) > SHOWN_WEIGHT_FILES else ""
         return f"does not load here: {'; '.join(map(cell, files[:SHOWN_WEIGHT_FILES]))}{more}" if files else ""
     place = " with ".join(places)
@@ -79,15 +79,7 @@ def _answer(needs: list[dict[str, Any]], verdict: dict[str, Any]) -> str:
         asked = ("SoC",) * (verdict["target"] is not None) + ("version",) * (verdict["for_version"] is not None)
         open_points = [need["why"] or need["name"] for need in needs if need["what"] in asked and need["found"] is None]
         return f"may load {on} {place}: {'; '.join(map(cell, open_points)) or 'nothing speaks against it'}"
-    missing = [_lack(need) for need in needs if need["what"] in BLOCKING and need["found"] is False]
-    return f"does not load {on} {place}: {'; '.join(cell(point) for point in missing) or 'the file is not sound'}"
-
-
-def _lack(need: dict[str, Any]) -> str:
-    why: str | None = need["why"]
-    if why and need["what"] == "weight file":
-        return f"weight file {need['name']}: {why}"
-    return why or (need["name"] if need["what"] == "loader" else f"{need['what']} {need['name']} is missing")
+    return f"does not load {on} {place}: {'; '.join(map(cell, lacks(needs))) or 'the file is not sound'}"
 
 
 def _container_blocks(facts: dict[str, Any]) -> list[Block]:
@@ -207,7 +199,8 @@ def _memory(facts: dict[str, Any]) -> str:
     return ", ".join(parts) or "not stated"
 
 
-def _verdict(verdict: dict[str, Any]) -> str:
+def _verdict(verdict: dict[str, Any], lacking: int) -> str:
+    """The line on the file itself; what is lacking to load it, the last of its problems, is in the line below."""
     digest = {
         "verified": "payload digest verified",
         "absent": "no payload digest",
@@ -217,7 +210,7 @@ def _verdict(verdict: dict[str, Any]) -> str:
     }[verdict["digest"]]  # fmt: skip
     if verdict["sound"]:
         return f"sound as far as it was read ({digest})" if verdict["digest"] == "not checked" else f"sound, {digest}"
-    return f"{counted(len(verdict['problems']), 'problem')}, {digest}"
+    return f"{counted(len(verdict['problems']) - lacking, 'problem')}, {digest}"
 
 
 def _index_blocks(facts: dict[str, Any]) -> list[Block]:
