@@ -270,6 +270,7 @@ def _execute(
     from gecli.artifacts.publish import publish_waiting
     from gecli.cli.run_inputs import bad_value, input_options, save_inputs
     from gecli.errors import RuntimeFault
+    from gecli.runtime.input_names import Command
     from gecli.runtime.inputs import requests_for
     from gecli.runtime.runner import Schedule, run_requests
 
@@ -278,12 +279,12 @@ def _execute(
     if not 0 <= duration_s <= MAX_DURATION_S:
         raise bad_value("--duration", f"{duration_s}", f"expected seconds from 0 to {MAX_DURATION_S}")
     schedule = Schedule(loop, (3 if loop > 1 else 0) if warmup is None else warmup, duration_s)
+    command = Command([(model.name, model.inputs) for model in models.values()])
     outcomes: list[Outcome] = []
     requests: list[list[dict[str, Any]]] = []
     for path in order:
         model = models[path]
-        stem = model.name if len(models) > 1 else ""
-        feeds = requests_for(model.inputs, options.texts("input"), input_options(options, model), stem)
+        feeds = requests_for(model.inputs, options.texts("input"), input_options(options, model), model.name, command)
         dumps = _dumps(options, len(feeds), model, len(models))
         try:
             outcome = run_requests(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,8 @@ from gecli.ir.dtype import DataType
 from gecli.ir.packing import unpack
 from gecli.ir.tensor_desc import UNKNOWN_RANK, Shape
 from gecli.records import dataclass
-from gecli.runtime.array_files import from_portable, read_npy, read_npz, read_npz_from_stdin
+from gecli.runtime.array_files import from_portable, read_npy, read_npz
+from gecli.runtime.input_names import Command, InputNames
 from gecli.runtime.interface import Tensor
 
 if TYPE_CHECKING:
@@ -44,33 +45,40 @@ class InputOptions:
     transposes: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
 
-def requests_for(inputs: Sequence[Tensor], specs: Sequence[str], options: InputOptions, stem: str = "") -> list[Feeds]:
+def requests_for(
+    inputs: Sequence[Tensor],
+    specs: Sequence[str],
+    options: InputOptions,
+    model: str = "",
+    command: Command | None = None,
+) -> list[Feeds]:
     """The values of a model's inputs for each run asked for; one run when no specification holds several.
 
     A specification is a file, a directory, `NAME=FILE`, `NAME=16000`, `NAME=2x2xf32=1,2,3,4` or `-` (an npz on stdin);
-    `STEM:NAME=` addresses one OM of several. An npz whose arrays have one leading axis more than the model's inputs
-    holds that many runs. Raises InputError, InvalidOption and RuntimeFault that name input, file and what was expected.
+    `MODEL:NAME=` addresses one of several. What is an input of another model of the `command` is left to it. An npz
+    whose arrays have one leading axis more than the model's inputs holds that many runs. Raises InputError,
+    InvalidOption and RuntimeFault that name input, file and what was expected.
     """
     inputs = [_shaped(tensor, options) for tensor in inputs]
+    names = InputNames(inputs, model, command or Command(()))
+    by_name = {tensor.name: tensor for tensor in inputs}
     given: dict[str, list[Array]] = {}
     givers: dict[str, str] = {}  # the specification that gave an input its value
     position = 0
     for spec in specs:
-        name, source = _split(spec, inputs, stem)
+        name, source = names.split(spec)
         if source is None:
             continue
         if name:
-            found = {name: _values(_named(inputs, name), source)}
+            found = {name: _values(by_name[name], source)}
         else:
-            found, position = _positional(inputs, source, position)
+            found, position = _positional(names, source, position)
         for each in found:
             if each in givers:
                 raise _given_twice(each, givers[each], spec)
             givers[each] = spec
         given.update(found)
-    prepared = {
-        name: [_fitted(_named(inputs, name), each, options) for each in values] for name, values in given.items()
-    }
+    prepared = {name: [_fitted(by_name[name], each, options) for each in values] for name, values in given.items()}
     _require_shapes([tensor for tensor in inputs if tensor.name not in prepared], options)
     count = _run_count(prepared)
     feeds: list[Feeds] = []
@@ -165,54 +173,6 @@ def _shape_cure(tensor: Tensor, near: Shape = ()) -> str:
 # ---------------------------------------------------------------- taking specifications apart
 
 
-def _split(spec: str, inputs: Sequence[Tensor], stem: str) -> tuple[str, str | None]:
-    """(input name or "", source); source None when the specification is for another OM."""
-    names = {tensor.name for tensor in inputs}
-    for name in sorted(names, key=len, reverse=True):
-        if spec.startswith(f"{name}="):
-            return name, spec[len(name) + 1 :]
-    head, equals, source = spec.partition("=")
-    if not equals or os.path.exists(spec):
-        return "", spec
-    if re.fullmatch(r"#\d{1,9}", head):
-        index = int(head[1:])
-        if index >= len(inputs):
-            raise _unknown_input(head, inputs)
-        return inputs[index].name, source
-    owner, colon, name = head.partition(":")
-    if colon and stem:
-        if owner == stem:
-            return (name if name in names else _named(inputs, name).name), source
-        if name in names or owner != head:
-            return "", None
-    if stem:
-        return "", None
-    raise _unknown_input(head, inputs)
-
-
-def _named(inputs: Sequence[Tensor], name: str) -> Tensor:
-    for tensor in inputs:
-        if tensor.name == name:
-            return tensor
-    raise _unknown_input(name, inputs)
-
-
-def _unknown_input(name: str, inputs: Sequence[Tensor]) -> InvalidOption:
-    import difflib
-
-    names = [tensor.name for tensor in inputs]
-    near = difflib.get_close_matches(name, names, n=1)
-    return InvalidOption(
-        "E10016",
-        f"--input names {name!r}, which is no input of the model",
-        option="--input",
-        why="its inputs: " + (", ".join(f"{t.name} {t.desc}" for t in inputs) or "none"),
-        do=f"-i {near[0]}=FILE" if near else (f"-i {names[0]}=FILE" if names else "leave out -i"),
-        expected=names,
-        actual=name,
-    )
-
-
 def _given_twice(name: str, first: str, second: str) -> InvalidOption:
     return InvalidOption(
         "E10001", f"input {name!r} is given twice", option="--input", why=f"by -i {first} and by -i {second}",
@@ -220,30 +180,27 @@ def _given_twice(name: str, first: str, second: str) -> InvalidOption:
     )  # fmt: skip
 
 
-def _positional(inputs: Sequence[Tensor], source: str, position: int) -> tuple[dict[str, list[Array]], int]:
+def _positional(names: InputNames, source: str, position: int) -> tuple[dict[str, list[Array]], int]:
     """Values of a source without an input name."""
     if source == "-":
-        return _from_npz(inputs, read_npz_from_stdin()), position
+        return _from_npz(names, names.command.stdin_arrays()), position
     if os.path.isdir(source):
-        return _from_directory(inputs, source), position
+        return _from_directory(names.inputs, source), position
     if source.endswith(".npz"):
-        return _from_npz(inputs, read_npz(source)), position
+        return _from_npz(names, read_npz(source)), position
     files = source.split(",") if "," in source and not os.path.exists(source) else [source]
     found: dict[str, list[Array]] = {}
     for file in files:
-        if position >= len(inputs):
-            raise InvalidOption(
-                "E10001",
-                f"-i {file!r} is one input too many",
-                option="--input",
-                why=f"the model has {len(inputs)} input{'s' if len(inputs) != 1 else ''}",
-            )
-        tensor = inputs[position]
-        found[tensor.name] = (
-            _values(tensor, file) if os.path.isdir(file) else _runs_of(tensor, _read_file(tensor, file))
-        )
+        tensor = names.positional(position, file)
         position += 1
+        if tensor is not None:
+            read = _values if os.path.isdir(file) else _of_file
+            found[tensor.name] = read(tensor, file)
     return found, position
+
+
+def _of_file(tensor: Tensor, file: str) -> list[Array]:
+    return _runs_of(tensor, _read_file(tensor, file))
 
 
 def _values(tensor: Tensor, source: str) -> list[Array]:
@@ -260,7 +217,7 @@ def _values(tensor: Tensor, source: str) -> list[Array]:
         if not os.path.lexists(source) and not os.path.splitext(source)[1]:
             why = "no such file or directory, and no value either"
             raise InputError("E13001", f"cannot open {source}", why=why, file=source, do=_accepted_forms(tensor))
-    return _runs_of(tensor, _read_file(tensor, source))
+    return _of_file(tensor, source)
 
 
 def _inline_array(tensor: Tensor, match: re.Match[str]) -> Array:
@@ -324,17 +281,13 @@ def _accepted_forms(tensor: Tensor) -> str:
 # ---------------------------------------------------------------- files
 
 
-def _from_npz(inputs: Sequence[Tensor], arrays: dict[str, Array]) -> dict[str, list[Array]]:
+def _from_npz(names: InputNames, arrays: Mapping[str, Array]) -> dict[str, list[Array]]:
     found: dict[str, list[Array]] = {}
     for key, array in arrays.items():
-        if re.fullmatch(r"arr_\d{1,9}", key) and all(tensor.name != key for tensor in inputs):
-            index = int(key[4:])
-            if index >= len(inputs):
-                raise _unknown_input(key, inputs)
-            tensor = inputs[index]
-        else:
-            tensor = _named(inputs, key)
-        found[tensor.name] = _runs_of(tensor, array)
+        by_number = re.fullmatch(r"arr_\d{1,9}", key) and all(tensor.name != key for tensor in names.inputs)
+        tensor = names.at(int(key[4:]), key) if by_number else names.find(key)
+        if tensor is not None:
+            found[tensor.name] = _runs_of(tensor, array)
     return found
 
 
