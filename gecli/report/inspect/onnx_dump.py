@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from itertools import count
 from typing import Any
 
 from gecli.ir.dtype import DataType
-from gecli.report.inspect.text_proto import Tree
+from gecli.report.inspect.text_proto import Encode, Encoded, Tree, node_bytes
 
 PREFIX = "ge:"  # of the operator types of a dump
 # What a dump states of each descriptor, as `input_desc_dtype:0`.
@@ -20,15 +21,25 @@ def is_dump(data: bytes) -> bool:
     return re.search(rb"op_type:\s*[\"']ge:", data) is not None
 
 
+MAX_DIGITS = 8
+NODE = "node"  # the field of a graph that `node_encoder` is for
+
+
 def model_tree(dump: Tree) -> Tree:
-    """The ModelDef of a dump: one graph, its operators in file order with their descriptors."""
+    """The ModelDef of a dump whose nodes are encoded: one graph, its operators in file order."""
     graphs = [graph for graph in dump.get("graph", ()) if isinstance(graph, dict)]
     names = [_text(value) for value in dump.get("producer_name", ())[-1:]]
     return {"name": names, "graph": [_graph(graph) for graph in graphs[-1:]]}
 
 
+def node_encoder() -> Encode:
+    """What makes OpDefs of the nodes of one dump, with their descriptors."""
+    places = count()
+    return lambda node: node_bytes(_op(next(places), node))
+
+
 def _graph(graph: Tree) -> Tree:
-    ops = [_op(k, node) for k, node in enumerate(graph.get("node", ())) if isinstance(node, dict)]
+    ops = [node for node in graph.get(NODE, ()) if isinstance(node, Encoded)]
     return {"name": [_text(value) for value in graph.get("name", ())[-1:]], "op": ops}
 
 
@@ -46,7 +57,7 @@ def _op(index: int, node: Tree) -> Tree:
         match = _OF_DESC.fullmatch(name)
         if match is not None:
             side, what, number = match.groups()
-            if int(number) < 1 << 16:
+            if len(number) < MAX_DIGITS and int(number) < len(node["attribute"]):  # a dump leaves no descriptor out
                 _describe(descs[side].setdefault(int(number), {}), what, attribute)
         elif name in ("id", "stream_id"):
             op[name] = [_last(attribute, "i") or "0"]

@@ -284,16 +284,17 @@ def _text_dump(kind: FileKind, path: str, place: str, size: int) -> Subject:
     """A graph dump of GE in either text form. Raises InputError for other ONNX text and for damaged text."""
     from gecli.artifacts.file_access import read_whole
     from gecli.loading.sniff import FileKind, refusal
-    from gecli.report.inspect.text_proto import MAX_TEXT_BYTES, model_bytes, parse_text
+    from gecli.report.inspect.text_proto import MAX_TEXT_BYTES, model_bytes, node_bytes, parse_text
 
     data = read_whole(place, MAX_TEXT_BYTES)
     if kind is FileKind.GE_TEXT:
-        return Subject(path, place, "ge-text", size, data=model_bytes(parse_text(data, path), path))
-    from gecli.report.inspect.onnx_dump import is_dump, model_tree
+        return Subject(path, place, "ge-text", size, data=model_bytes(parse_text(data, path, "op", node_bytes), path))
+    from gecli.report.inspect.onnx_dump import NODE, is_dump, model_tree, node_encoder
 
     if not is_dump(data):
         raise refusal(kind, path)
-    return Subject(path, place, "ge-onnx-text", size, data=model_bytes(model_tree(parse_text(data, path)), path))
+    tree = model_tree(parse_text(data, path, NODE, node_encoder()))
+    return Subject(path, place, "ge-onnx-text", size, data=model_bytes(tree, path))
 
 
 def _is_session(path: str) -> bool:

@@ -4,25 +4,33 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from gecli.errors import InputError
 from gecli.ir.dtype import DataType
 from gecli.report.inspect.model_fields import MAX_DEPTH
-from gecli.wire.ge_ir_fields import ATTR, GROUPS, MODEL, VAL_TYPES, Field, Message
+from gecli.wire.ge_ir_fields import ATTR, GROUPS, MODEL, OP, VAL_TYPES, Field, Message
+from gecli.wire.memory_budget import ROOM, MemoryBudget, TooManyObjects
 
 Tree = dict[str, list[Any]]  # field name -> its values in file order: text, bytes (of quoted strings) or Tree
+Encode = Callable[[Tree], bytes]
 MAX_TEXT_BYTES = 1 << 30
+MAX_SHOWN = 60  # of a value in a message
+MAX_WORDS = 1 << 12  # that are remembered: most are field names and small numbers
+# Bytes of memory, measured with CPython 3.11; and for the time that they take.
+_MESSAGE_COST, _FIELD_COST, _VALUE_COST, _ITEM_COST, _NODE_COST = 250, 150, 100, 48, 400
 
+# Possessive: what has been read is never given back, so that a long token needs no memory for ways to end it earlier.
 _TOKEN = re.compile(
-    rb"""[\s,;]*(?:\#[^\n]*[\s,;]*)*
-    (?: (?P<word>[A-Za-z_+\-.0-9][A-Za-z0-9_+\-.]*)
-      | (?P<string>"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')
+    rb"""[\s,;]*+(?:\#[^\n]*+[\s,;]*+)*+
+    (?: (?P<word>[A-Za-z_+\-.0-9][A-Za-z0-9_+\-.]*+)
+      | (?P<string>"(?:[^"\\\n]++|\\.)*+"|'(?:[^'\\\n]++|\\.)*+')
       | (?P<mark>[{}<>\[\]:])
       | (?P<end>\Z) )""",
     re.VERBOSE | re.DOTALL,
 )
+_WORDS = re.compile(rb"[\s,]*+(?:[A-Za-z_+\-.0-9]++[\s,]++)*+")  # of a list in brackets, but for the last one
 _ESCAPE = re.compile(rb"\\([0-7]{1,3}|[xX][0-9a-fA-F]{1,2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|.)", re.DOTALL)
 _NAMED_ESCAPES = {b"n": b"\n", b"t": b"\t", b"r": b"\r", b"a": b"\a", b"b": b"\b", b"f": b"\f", b"v": b"\v"}
 _CLOSING = {b"{": b"}", b"<": b">"}
@@ -36,10 +44,18 @@ class TextError(ValueError):
         self.offset = offset
 
 
-def parse_text(data: bytes, path: str) -> Tree:
-    """The fields of a message in text form. Raises InputError (E13018) with line and column."""
+class Encoded(bytes):
+    """A message in the binary form."""
+
+
+def parse_text(data: bytes, path: str, node: str = "", encode: Encode | None = None) -> Tree:
+    """The fields of a message in text form.
+
+    The messages `node` in a message of the outermost one, which are most of a graph, become Encoded by `encode` when
+    they have been read. Raises InputError (E13018) with line and column.
+    """
     try:
-        return _Parser(data).message(b"", 0)
+        return _Parser(data, node, encode).message(b"", 0)
     except TextError as error:
         line = data.count(b"\n", 0, error.offset) + 1
         column = error.offset - data.rfind(b"\n", 0, error.offset)
@@ -47,6 +63,17 @@ def parse_text(data: bytes, path: str) -> Tree:
             "E13018", f"{path}: the text of the model cannot be read: {error}", where=f"line {line}, column {column}",
             file=path, offset=error.offset, do="write the dump again; it may have been cut",
         ) from error  # fmt: skip
+    except TooManyObjects as error:
+        raise InputError(
+            "E13018", f"{path}: {error}", why=ROOM, file=path, do="write the dump of a smaller graph",
+        ) from error  # fmt: skip
+    except ValueError as error:  # of a node's binary form
+        raise no_model(error, path) from error
+
+
+def node_bytes(tree: Tree) -> bytes:
+    """The OpDef that a tree describes. Raises ValueError."""
+    return b"".join(_message(OP, tree, 2))
 
 
 def model_bytes(tree: Tree, path: str) -> bytes:
@@ -54,16 +81,22 @@ def model_bytes(tree: Tree, path: str) -> bytes:
     try:
         return b"".join(_message(MODEL, tree, 0))
     except ValueError as error:
-        raise InputError(
-            "E13018", f"{path}: the text is no ModelDef: {error}", file=path, do="write the dump again",
-        ) from error  # fmt: skip
+        raise no_model(error, path) from error
+
+
+def no_model(error: ValueError, path: str) -> InputError:
+    return InputError("E13018", f"{path}: the text is no ModelDef: {error}", file=path, do="write the dump again")
 
 
 class _Parser:
     """One pass over the text."""
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: bytes, node: str = "", encode: Encode | None = None) -> None:
         self.data = data
+        self.node = node
+        self.encode = encode
+        self.budget = MemoryBudget(len(data))
+        self.words: dict[bytes, str] = {}
         self.at = 3 if data.startswith(b"\xef\xbb\xbf") else 0
         self.start = self.at
 
@@ -97,10 +130,40 @@ class _Parser:
                 return tree
             if kind != "word":
                 raise TextError(f"a field name was expected, not {token[:20].decode('utf-8', 'replace')!r}", self.start)
-            tree.setdefault(token.decode("ascii", "replace"), []).extend(self.values(depth))
+            name = self.word(token)
+            values = tree.get(name)
+            if values is None:
+                self.budget.spend(_FIELD_COST)
+                values = tree[name] = []
+            if depth == 1 and name == self.node and self.encode is not None:
+                self.add_node(values)
+            else:
+                values.extend(self.values(depth))
+
+    def add_node(self, values: list[Any]) -> None:
+        """Read a node, of which only the binary form is kept."""
+        left = self.budget.left
+        for value in self.values(1):
+            if isinstance(value, dict) and self.encode is not None:
+                value = Encoded(self.encode(value))
+            self.budget.left = left
+            self.budget.spend(_NODE_COST + len(value))
+            left = self.budget.left
+            values.append(value)
+
+    def word(self, token: bytes) -> str:
+        """The text of a word; equal ones are one object."""
+        found = self.words.get(token)
+        if found is None:
+            found = token.decode("ascii", "replace")
+            self.budget.spend(_VALUE_COST + len(token))
+            if len(self.words) < MAX_WORDS:
+                self.words[token] = found
+        return found
 
     def values(self, depth: int) -> Iterator[Any]:
         """What stands behind a field name: one value, or a list in brackets."""
+        self.budget.spend(_VALUE_COST)
         kind, token = self.next()
         if (kind, token) == ("mark", b":"):
             kind, token = self.next()
@@ -109,7 +172,14 @@ class _Parser:
         if (kind, token) != ("mark", b"["):
             yield self.value(kind, token, depth)
             return
+        words = _WORDS.match(self.data, self.at)
+        if words is not None and words.end() > self.at:
+            listed = self.data[self.at : words.end()]
+            self.budget.spend(_ITEM_COST * (listed.count(b",") + 1))
+            self.at = words.end()
+            yield from map(self.word, listed.replace(b",", b" ").split())
         while True:
+            self.budget.spend(_ITEM_COST)
             kind, token = self.next()
             if (kind, token) == ("mark", b"]"):
                 return
@@ -117,19 +187,29 @@ class _Parser:
 
     def value(self, kind: str, token: bytes, depth: int) -> Any:
         if kind == "mark" and token in _CLOSING:
+            self.budget.spend(_MESSAGE_COST)
             return self.message(_CLOSING[token], depth + 1)
         if kind == "word":
-            return token.decode("ascii", "replace")
+            return self.word(token)
         if kind != "string":
             raise TextError("a value was expected", self.start)
         parts = [_unescaped(token[1:-1])]
         while self.peek()[0] == "string":  # strings side by side are one
+            self.budget.spend(_VALUE_COST)
             parts.append(_unescaped(self.next()[1][1:-1]))
-        return b"".join(parts)
+        self.budget.spend(sum(map(len, parts)))
+        return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 def _unescaped(text: bytes) -> bytes:
-    return _ESCAPE.sub(_escape, text) if b"\\" in text else text
+    if b"\\" not in text:
+        return text
+    found, at = bytearray(), 0
+    for match in _ESCAPE.finditer(text):
+        found += text[at : match.start()]
+        found += _escape(match)
+        at = match.end()
+    return bytes(found + text[at:])
 
 
 def _escape(match: re.Match[bytes]) -> bytes:
@@ -157,7 +237,8 @@ def _message(kind: Message, tree: Tree, depth: int) -> Iterator[bytes]:
                 yield _delimited(number, b"".join(_entry(entry, depth)))
         elif spec.message is not None:
             for value in values:
-                yield _delimited(number, b"".join(_message(spec.message, _tree(spec, value), depth + 1)))
+                encoded = isinstance(value, Encoded)
+                yield _delimited(number, value if encoded else _body(spec, spec.message, value, depth + 1))
         else:
             for value in values:
                 yield _scalar(number, spec, value)
@@ -171,10 +252,15 @@ def _entry(entry: Any, depth: int) -> Iterator[bytes]:
         yield _delimited(2, b"".join(_message(ATTR, value if isinstance(value, dict) else {}, depth + 1)))
 
 
-def _tree(spec: Field, value: Any) -> Tree:
+def _body(spec: Field, kind: Message, value: Any, depth: int) -> bytes:
     if not isinstance(value, dict):
-        raise ValueError(f"field {spec.name!r} is a message, not {value!r}")
-    return value
+        raise ValueError(f"field {spec.name!r} is a message, not {_shown(value)}")
+    return b"".join(_message(kind, value, depth))
+
+
+def _shown(value: Any) -> str:
+    text = repr(value[:MAX_SHOWN])
+    return text if len(value) <= MAX_SHOWN else f"{text}..."
 
 
 def _scalar(number: int, spec: Field, value: Any) -> bytes:
@@ -198,14 +284,14 @@ def _integer(spec: Field, text: str) -> int:
     try:
         return int(text, 8) if re.fullmatch(r"-?0[0-7]+", text) else int(text, 0)
     except ValueError:
-        raise ValueError(f"field {spec.name!r} cannot be {text!r}") from None
+        raise ValueError(f"field {spec.name!r} cannot be {_shown(text)}") from None
 
 
 def _float(spec: Field, text: str) -> float:
     try:
         value = float(text.rstrip("fF") if text[:1].isdigit() or text[1:2].isdigit() else text)
     except ValueError:
-        raise ValueError(f"field {spec.name!r} cannot be {text!r}") from None
+        raise ValueError(f"field {spec.name!r} cannot be {_shown(text)}") from None
     return value if abs(value) < 3.5e38 else float(f"{'-' if value < 0 else ''}inf") if value == value else value
 
 
