@@ -14,7 +14,7 @@ from dataclasses import field, replace
 
 from gecli.cache.cache_conf import CacheConf
 from gecli.cache.events import event, record
-from gecli.cache.index import UnreadableIndex, read_index
+from gecli.cache.index import UnreadableIndex, index_path, read_index
 from gecli.cache.layout import PRIVATE, host_name, is_alive
 from gecli.cache.lock import KeyLock, LockTimeout, LockUnavailable, abandoned_records, inflight_records, lock_path
 from gecli.cache.model_cache import forget_entry_hints
@@ -40,7 +40,7 @@ class GcPolicy:
     """What to remove. Ages are seconds, sizes bytes.
 
     `only` limits a run to classes of garbage (tmp, broken, orphans, unreferenced_weights); `states` adds entries in
-    those states.
+    those states; `locks` adds lock files above `lock_age_s` whose key has no entry, or none when the run has ended.
     """
 
     max_age_s: float | None = None
@@ -50,6 +50,7 @@ class GcPolicy:
     everything: bool = False
     only: frozenset[str] = frozenset()
     locks: bool = False
+    lock_age_s: float = LOCK_AGE_S
     grace_s: float = 3600.0
     free_bytes: int | None = None
     protect_last: bool = False
@@ -127,6 +128,8 @@ def _selected_in(found: Survey, policy: GcPolicy, now: float, skip_busy: bool, n
         actions += [Action("rebuild", "index-corrupt", key) for key in found.broken_indexes]
         actions += [Action("adopt", "orphan", row.key, row.stem) for row in found.rows if row.adopts]
     removals = [*_loose_garbage(found, policy, now), *_entries(found, policy, now)]
+    if policy.locks:
+        removals += _idle_locks(found, policy, now, actions + removals)
     free = [each for each in actions + removals if not skip_busy or each.key not in found.busy_keys]
     if policy.removes("unreferenced_weights"):
         free += _weight_garbage(found, policy, now, free, notes)
@@ -190,16 +193,19 @@ def _collect_in(
         if end is not None and time.monotonic() > end:
             break
         own = [each for each in actions if each.key == key]
-        if own[0].why == "lock":
-            _remove_lock(found.directory, own[0], outcome)
-            continue
+        entries = [each for each in own if each.why != "lock"]
         try:
-            with KeyLock(found.directory, key, timeout_s=wait_s, shared=shared):
-                _collect_key(found.directory, key, own, outcome, file_mode(shared))
+            if entries:
+                with KeyLock(found.directory, key, timeout_s=wait_s, shared=shared):
+                    _collect_key(found.directory, key, entries, outcome, file_mode(shared))
         except LockTimeout:
             outcome.busy.append(key)
+            continue
         except LockUnavailable as error:
             raise OSError(errno.ENOLCK, str(error), lock_path(found.directory, key)) from error
+        for each in own:
+            if each.why == "lock":
+                _remove_lock(found.directory, each, outcome)
     if end is None or time.monotonic() <= end:
         _sweep_weights(found.directory, [each for each in actions if each.is_weight], outcome, grace_s)
     return outcome
@@ -314,18 +320,16 @@ def _remove_entry(directory: str, key: str, stem: str, mode: int) -> None:
 
 
 def _loose_garbage(found: Survey, policy: GcPolicy, now: float) -> Iterator[Action]:
-    records = inflight_records(found.directory)
     for each in found.loose:
         age = now - each.changed_s
         if each.kind == "tmp" and policy.removes("tmp") and age > policy.grace_s and not _is_written(each):
             yield _removal(each, "tmp")
         elif each.kind == "hint" and policy.removes("tmp") and age > HINT_AGE_S:
             yield _removal(each, "hint")
+        elif each.key in found.broken_indexes:
+            continue  # the rebuilt index may name it
         elif each.kind == "orphan" and policy.removes("orphans") and age > policy.grace_s:
-            if each.key not in found.broken_indexes:  # the rebuilt index may name it
-                yield _removal(each, "orphan")
-        elif each.kind == "lock" and policy.locks and _is_idle_lock(found, each, records, now):
-            yield Action("remove", "lock", each.key, path=each.path)
+            yield _removal(each, "orphan")
     if policy.removes("tmp"):
         for path in abandoned_records(found.directory, now - policy.grace_s):
             yield Action("remove", "tmp", "", path=path)
@@ -341,16 +345,30 @@ def _is_written(each: LooseFile) -> bool:
     return is_alive(host_name(), int(pid))
 
 
-def _is_idle_lock(found: Survey, each: LooseFile, records: list[dict[str, object]], now: float) -> bool:
-    """A lock that nothing belongs to. Off by default: who waits on the old file would not exclude anybody."""
-    in_use = any(row.key == each.key for row in found.rows) or any(record.get("key") == each.key for record in records)
-    has_index = os.path.exists(os.path.join(found.directory, f"{each.key}.idx"))
-    return not in_use and not has_index and now - each.changed_s > LOCK_AGE_S
+def _idle_locks(found: Survey, policy: GcPolicy, now: float, actions: list[Action]) -> Iterator[Action]:
+    """Locks that nothing belongs to, once the actions are done.
+
+    Off by default, and after a day if nobody gives another age: a GE process that waits on the old file would hold a
+    lock that excludes nobody. gecli opens the file anew at every attempt.
+    """
+    gone = {(each.key, each.stem) for each in actions if each.verb == "remove" and each.stem}
+    used = {row.key for row in found.rows if (row.key, row.stem) not in gone}
+    used |= {str(record.get("key")) for record in inflight_records(found.directory)}
+    emptied = {key for key, _ in gone} - used
+    for each in found.loose:
+        if each.kind != "lock" or each.key in used or now - each.changed_s <= policy.lock_age_s:
+            continue
+        if each.key in emptied or not os.path.lexists(index_path(found.directory, each.key)):
+            yield Action("remove", "lock", each.key, path=each.path)
 
 
 def _remove_lock(directory: str, action: Action, outcome: Outcome) -> None:
+    """Remove a lock while it is held, unless its key has got an index since."""
     try:
-        with KeyLock(directory, action.key, timeout_s=0):
+        with KeyLock(directory, action.key, timeout_s=0, leaves_record=False):
+            if os.path.lexists(index_path(directory, action.key)):
+                outcome.spared.append(action)
+                return
             _unlink(lock_path(directory, action.key))
     except (LockTimeout, LockUnavailable):
         outcome.busy.append(action.key)

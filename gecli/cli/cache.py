@@ -159,7 +159,7 @@ def _states(options: Options) -> list[str]:
 
 
 def _policy(options: Options) -> GcPolicy:
-    from gecli.cache.gc import GcPolicy
+    from gecli.cache.gc import LOCK_AGE_S, GcPolicy
 
     states = [name for name in ("superseded", "foreign", "shadowed", "stale-toolchain") if options.flag(name)]
     states += ["legacy"] if options.flag("foreign") else []
@@ -173,6 +173,7 @@ def _policy(options: Options) -> GcPolicy:
         everything=options.flag("all"),
         only=frozenset(name.replace("-", "_") for name in classes),
         locks=options.flag("locks"),
+        lock_age_s=float(grace) if grace is not None and options.is_set("grace") else LOCK_AGE_S,
         grace_s=3600.0 if grace is None else float(grace),
         free_bytes=options.get("free"),
         protect_last=options.flag("protect-last"),

@@ -6,7 +6,6 @@ import os
 from typing import TYPE_CHECKING
 
 from gecli.cli.cache_directory import (
-    MADE_BY,
     directory_of,
     is_shared,
     operands_of,
@@ -61,8 +60,9 @@ def cache_import(invocation: Invocation) -> int:
     if options.flag("print-schema"):
         return print_schema(invocation.subcommand, console)
     (path,) = operands_of(invocation, "ARCHIVE")
-    directory = directory_of(options)
-    require_cache(directory)
+    directory = directory_of(options, may_make=True)
+    if os.path.isdir(directory):
+        require_cache(directory)
     from gecli.report.cache_archive_report import import_document, import_lines
 
     taken = _imported(directory, path, options, console)
@@ -141,28 +141,40 @@ def _imported(directory: str, path: str, options: Options, console: Console) -> 
     except BrokenConf:
         style = "seed"
     wait_s = options.number("wait")
+    taken: list[Imported] = []
     try:
-        with reading(path) as archive, writable(directory, "import into"):
-            return list(
-                import_entries(
-                    directory,
-                    archive,
-                    key_glob=options.text("key"),
-                    wait_s=60.0 if wait_s is None else wait_s,
-                    mode=file_mode(is_shared(directory)),
-                    style=style,
-                    on_wait=waiting,
+        with reading(path) as archive:
+            if not os.path.isdir(directory):  # made for an archive that can be read, with --cache-create
+                with writable(directory, "make the cache directory"):
+                    os.makedirs(directory, mode=0o700, exist_ok=True)
+            with writable(directory, "import into"):
+                taken.extend(
+                    import_entries(
+                        directory,
+                        archive,
+                        key_glob=options.text("key"),
+                        wait_s=60.0 if wait_s is None else wait_s,
+                        mode=file_mode(is_shared(directory)),
+                        style=style,
+                        on_wait=waiting,
+                    )
                 )
-            )
+        return taken
     except DamagedArchive as error:
-        do = "export it again; what was imported before stays"
+        do = f"export it again{_what_stays(taken)}"
         raise InputError("G5004", f"archive {path} cannot be imported", why=str(error), file=path, do=do) from error
     except LockTimeout as error:
-        message = "the lock of a key was not obtained; what was imported before stays"
+        message = f"the lock of a key was not obtained{_what_stays(taken)}"
         raise CacheError("G5001", message, why=f"held by {error}", do="raise --wait") from error
     except LockUnavailable as error:
         why, do = str(error), "check the permissions of the .lock files"
         raise CacheError("G5001", "the lock of a key cannot be used", why=why, do=do, file=directory) from error
     except OSError as error:
-        why = error.strerror or str(error)
-        raise InputError("E13001", f"archive {path} cannot be read", why=why, file=path, do=MADE_BY) from error
+        why, do = error.strerror or str(error), "name a file that gecli cache export -o wrote"
+        raise InputError("E13001", f"archive {path} cannot be read", why=why, file=path, do=do) from error
+
+
+def _what_stays(taken: list[Imported]) -> str:
+    """What a command that stops leaves behind, as the end of a sentence."""
+    count = sum(each.state == "imported" for each in taken)
+    return f"; {count} imported {'entry stays' if count == 1 else 'entries stay'}" if count else ""

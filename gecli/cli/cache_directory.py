@@ -15,8 +15,11 @@ if TYPE_CHECKING:
 MADE_BY = "name the directory that gecli compile --cache-dir was given"
 
 
-def directory_of(options: Options) -> str:
-    """The cache directory. Raises InvalidOption when none is named or it does not exist; none is ever made."""
+def directory_of(options: Options, *, may_make: bool = False) -> str:
+    """The cache directory. Raises InvalidOption when none is named or it does not exist; none is made here.
+
+    With `may_make`, of a command that has --cache-create, that option lets it be missing.
+    """
     import os
 
     from gecli.errors import InvalidOption
@@ -24,10 +27,12 @@ def directory_of(options: Options) -> str:
     directory = options.text("ge.graph_compiler_cache_dir")
     if not directory:
         raise InvalidOption("E10054", "required option --cache-dir is missing", do="--cache-dir DIR")
-    if not os.path.isdir(directory):
+    is_there = os.path.lexists(directory)
+    if not os.path.isdir(directory) and (is_there or not (may_make and options.flag("cache-create"))):
         raise InvalidOption(
             "E13026", f"the cache directory {directory} does not exist", option="--cache-dir", file=directory,
-            why="it is a file" if os.path.lexists(directory) else "No such file or directory", do=MADE_BY,
+            why="it is a file" if is_there else "No such file or directory",
+            do="--cache-create makes it" if may_make and not is_there else MADE_BY,
         )  # fmt: skip
     return directory
 

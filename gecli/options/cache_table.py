@@ -13,6 +13,7 @@ _ls = partial(Option, subcommands=("cache ls",), group="Listing")
 _policy = partial(Option, subcommands=("cache gc",), group="What is removed")
 _gc = partial(Option, subcommands=("cache gc",), group="How it is removed")
 _verify = partial(Option, subcommands=("cache verify",), group="Check and repair")
+_import = partial(Option, subcommands=("cache import",), group="Directory")
 _export = partial(Option, subcommands=("cache export",), group="Output")
 _wait = partial(Option, subcommands=("cache import", "cache confirm"), group="Locks")
 _stats = partial(Option, subcommands=("cache stats",), group="Counters")
@@ -33,7 +34,9 @@ CACHE_OPTIONS: tuple[Option, ...] = (
             bounds=(0, INT64_MAX)),
     _policy("max-age", "--max-age", "duration", None, "Remove entries not used for so long (30d).", "AGE"),
     _policy("max-size", "--max-size", "size", None, "Remove the least used until this size.", "SIZE"),
-    _policy("superseded", "--superseded", "bool", False, "Remove entries that a newer one replaces."),
+    _policy("superseded", "--superseded", "bool", False,
+            "Remove entries of a key that has a newer one of another model, shape or option, "
+            "though they may still hit."),
     _policy("foreign", "--foreign", "bool", False, "Remove entries made by other tools, bare models included."),
     _policy("shadowed", "--shadowed", "bool", False, "Remove files that an index hides."),
     _policy("stale-toolchain", "--stale-toolchain", "bool", False, "Remove entries of other versions."),
@@ -42,7 +45,8 @@ CACHE_OPTIONS: tuple[Option, ...] = (
     _policy("orphans", "--orphans", "bool", False, "Only files without an entry."),
     _policy("tmp", "--tmp", "bool", False, "Only temporary files."),
     _policy("broken", "--broken", "bool", False, "Only damaged entries."),
-    _policy("locks", "--locks", "bool", False, "Lock files without an entry too."),
+    _policy("locks", "--locks", "bool", False,
+            "Lock files without an entry too, when older than --grace; a day without it."),
 
     _gc("dry-run", "--dry-run", "bool", False, "Show what would be removed; change nothing."),
     _gc("yes", "--yes", "bool", False,
@@ -58,6 +62,8 @@ CACHE_OPTIONS: tuple[Option, ...] = (
     _verify("recompile", "--recompile", "path", None,
             "Compile this model again with the options of each entry made from it; compare the files.", "MODEL"),
     _verify("wait", "--wait", "seconds", 60.0, "Wait so long for a busy key that needs repair; inf for ever.", "SEC"),
+
+    _import("cache-create", "--cache-create", "bool", False, "Make the cache directory if it is missing."),
 
     _export("output", "-o, --output", "path", None, "The archive to write; - is standard output.", "FILE"),
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import time
 from collections.abc import Callable
@@ -155,6 +156,34 @@ def test_locks_go_only_on_request_and_when_nothing_needs_them(cache: Path) -> No
     assert run(cache, GcPolicy()) == []
     assert stems(run(cache, GcPolicy(locks=True))) == ["lonely.lock:lock"]
     assert (cache / "a.lock").exists() and not (cache / "lonely.lock").exists()
+
+
+def test_locks_of_entries_that_go_in_the_same_run_go_too(cache: Path) -> None:
+    for name in ("a", "b", "lonely"):
+        (cache / f"{name}.lock").touch()
+        os.utime(cache / f"{name}.lock", (NOW - 60, NOW - 60))
+    assert "lonely.lock:lock" not in stems(run(cache, GcPolicy(locks=True, grace_s=0)))
+    policy = GcPolicy(keep_last=0, locks=True, lock_age_s=0)
+    assert [each for each in stems(run(cache, policy)) if each.endswith(":lock")] == [
+        "a.lock:lock", "b.lock:lock", "lonely.lock:lock",
+    ]  # fmt: skip
+    assert not list(cache.glob("*.lock")) and not list(cache.glob("*.idx"))
+
+
+def test_a_lock_stays_when_its_key_is_held_or_got_an_entry_since_the_survey(cache: Path, store: Store) -> None:
+    for name in ("held", "new", "lonely"):
+        (cache / f"{name}.lock").touch()
+        os.utime(cache / f"{name}.lock", (NOW - 60, NOW - 60))
+    found = survey(str(cache))
+    planned = select(found, GcPolicy(locks=True, lock_age_s=0), NOW)
+    assert len(planned) == 3
+    store("new", "late")
+    with open(cache / "held.lock") as peer:
+        fcntl.flock(peer, fcntl.LOCK_EX)
+        outcome = collect(found, planned)
+    assert (stems(outcome.done), stems(outcome.spared)) == (["lonely.lock:lock"], ["new.lock:lock"])
+    assert outcome.busy == ["held"]
+    assert (cache / "held.lock").exists() and (cache / "new.lock").exists()
 
 
 def test_a_link_out_of_the_cache_is_removed_and_not_followed(

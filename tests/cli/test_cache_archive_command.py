@@ -131,6 +131,38 @@ def test_an_import_that_cannot_write_is_exit_5(gecli: Run, cache: Path) -> None:
     assert [path.name for path in new.iterdir()] == ["k.lock"]
 
 
+def test_import_makes_the_directory_of_a_new_machine_on_request(gecli: Run, cache: Path) -> None:
+    gecli("cache", "export", "k", "--cache-dir", "cache", "-o", "k.tar")
+    words = ("cache", "import", "k.tar", "--cache-dir", "far/away")
+    text = check_message(gecli_in(cache.parent, *words), 2)
+    assert "E13026" in text and "--cache-create makes it" in text
+    broken = cache.parent / "broken.tar"
+    broken.write_bytes((cache.parent / "k.tar").read_bytes()[:3000])
+    check_message(gecli_in(cache.parent, "cache", "import", "broken.tar", *words[3:], "--cache-create"), 3)
+    assert not (cache.parent / "far").exists()
+    done = gecli(*words, "--cache-create")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (cache.parent / "far/away").stat().st_mode & 0o777 == 0o700
+    assert "cache=hit" in gecli(*COMPILE, "far/away").stdout
+    for name in ("k.tar", "k.tar/x"):
+        done = gecli_in(cache.parent, "cache", "import", "k.tar", "--cache-dir", name, "--cache-create")
+        check_message(done, 2 if name == "k.tar" else 5)
+
+
+def test_a_stopped_import_tells_of_what_it_imported_and_of_nothing_else(gecli: Run, cache: Path) -> None:
+    gecli("cache", "export", "--key", "*", "--cache-dir", "cache", "-o", "all.tar")
+    path = cache.parent / "all.tar"
+    whole = path.read_bytes()
+    path.write_bytes(whole[:3000])
+    assert "stay" not in check_message(gecli_in(cache.parent, "cache", "import", "all.tar", "--cache-dir", "new"), 3)
+    path.write_bytes(whole)
+    with open(cache.parent / "new/other.lock", "w") as peer:
+        fcntl.flock(peer, fcntl.LOCK_EX)
+        words = ("cache", "import", "all.tar", "--cache-dir", "new", "--wait", "0.1")
+        assert "; 1 imported entry stays" in check_message(gecli_in(cache.parent, *words), 7)
+        assert "stay" not in check_message(gecli_in(cache.parent, *words), 7)  # it is there already
+
+
 def test_import_refuses_a_directory_that_is_no_cache(gecli: Run, cache: Path) -> None:
     gecli("cache", "export", "k", "--cache-dir", "cache", "-o", "k.tar")
     (cache.parent / "new/mine.txt").write_text("")
