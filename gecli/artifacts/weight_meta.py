@@ -27,11 +27,15 @@ class MetaLocked(Exception):
 
 @dataclass(slots=True)
 class WeightMeta:
-    """Files and offsets by digest in GE's spelling. `others` are members that gecli does not know."""
+    """Files and offsets by digest in GE's spelling. `others` are members that gecli does not know.
+
+    `is_rebuilt`: the file was missing or damaged, and nothing tells what combined files hold.
+    """
 
     files: dict[str, str] = field(default_factory=dict)
     offsets: dict[str, int] = field(default_factory=dict)
     others: dict[str, Any] = field(default_factory=dict)
+    is_rebuilt: bool = field(default=False, compare=False)
 
     def text(self) -> str:
         """The bytes that GE writes: indent 4, sorted keys, no final newline."""
@@ -75,7 +79,8 @@ def rebuilt_meta(folder: str) -> WeightMeta:
         names = sorted(name for name in os.listdir(folder) if is_split_name(name))
     except OSError:
         names = []
-    return WeightMeta({name[len(SPLIT_PREFIX) :]: os.path.join(folder, name) for name in names})
+    files = {name[len(SPLIT_PREFIX) :]: os.path.join(folder, name) for name in names}
+    return WeightMeta(files, is_rebuilt=True)
 
 
 @contextmanager

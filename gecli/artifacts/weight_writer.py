@@ -97,7 +97,11 @@ def append_weights(
     """
     path = os.path.join(folder, combined_name(stem))
     with locked_meta(folder, timeout_s=timeout_s, mode=mode) as (meta, save):
-        missing = [each for each in distinct_weights(weights) if not _find(folder, meta, each)]
+        missing = [
+            each
+            for each in distinct_weights(weights)
+            if not _find(folder, meta, each) and not (meta.is_rebuilt and _find_again(folder, path, meta, each))
+        ]
         if missing:
             _append(path, missing, mode)
             for each in missing:
@@ -182,6 +186,15 @@ def _find(folder: str, meta: WeightMeta, each: ExternalWeight) -> bool:
     if not holds_weight(folder, name, offset, each):
         return False
     each.move_to(name, offset)
+    return True
+
+
+def _find_again(folder: str, path: str, meta: WeightMeta, each: ExternalWeight) -> bool:
+    """Whether a combined file that nothing tells of has a weight where the first compile of the model put it."""
+    if not holds_weight(folder, os.path.basename(path), each.offset_bytes, each):
+        return False
+    meta.record(spelled(each.sha256), path, each.offset_bytes)
+    each.move_to(os.path.basename(path), each.offset_bytes)
     return True
 
 

@@ -193,6 +193,20 @@ def test_a_weight_directory_of_several_models_is_appended_to(gecli, tmp_path: Pa
     assert result(gecli, tmp_path, "a/d.om", "--weight-dir", "w") == result(gecli, tmp_path, "inside.om")
 
 
+@pytest.mark.parametrize("text", ["", "{", "[]", None])
+def test_a_damaged_meta_json_does_not_double_the_combined_file(gecli, tmp_path: Path, text: str | None) -> None:
+    words = ("--external-weight", "combined", "--external-weight-dir", "w")
+    compile_digits(gecli, *words)
+    before, meta = files(tmp_path / "w"), tmp_path / "w/meta.json"
+    om = (tmp_path / "d.om").read_bytes()
+    meta.unlink()
+    if text is not None:
+        meta.write_text(text)
+    compile_digits(gecli, *words)
+    assert files(tmp_path / "w") == before
+    assert (tmp_path / "d.om").read_bytes() == om
+
+
 def test_split_files_of_a_weight_directory_are_recorded(gecli, tmp_path: Path) -> None:
     compile_digits(gecli, "--external-weight", "split", "--external-weight-dir", "w/")
     meta = json.loads((tmp_path / "w" / "meta.json").read_text())
