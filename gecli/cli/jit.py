@@ -134,7 +134,8 @@ def tell(model: JitModel, console: Console, *, explain: bool = False) -> None:
         console.say(f"cache: {line}", asked=True)
     counts = model.counts
     slices = f"{len(model.points)} slice{'' if len(model.points) == 1 else 's'}"
-    console.say(f"{slices}: {counts['compiled']} versions compiled, {counts['restored']} from the cache")
+    compiled = f"{counts['compiled']} version{'' if counts['compiled'] == 1 else 's'} compiled"
+    console.say(f"{slices}: {compiled}, {counts['restored']} from the cache")
 
 
 def slice_lines(model: JitModel) -> list[str]:

@@ -15,7 +15,7 @@ from gecli.report.sizes import counted, size_text
 COLUMNS = ("KEY", "ENTRY", "LAYER", "CREATED", "LAST USED", "SIZE", "WEIGHTS", "VARS", "FP", "BY", "STATE")
 RIGHT = ("SIZE", "WEIGHTS")
 # What a narrow terminal does without, the first first. ENTRY begins with the key and is never left out.
-DISPENSABLE = ("LAYER", "BY", "WEIGHTS", "VARS", "FP", "CREATED", "KEY", "SIZE", "LAST USED")
+DISPENSABLE = ("LAYER", "BY", "WEIGHTS", "VARS", "FP", "CREATED", "KEY", "LAST USED", "SIZE")
 GAP = 2  # between columns
 QUIET_STATES = ("ok", "foreign", "legacy", "busy")
 FP_DIGITS = 12

@@ -176,7 +176,7 @@ def missing_files(om_path: str, faults: Mapping[str, list[tuple[str, str]]]) -> 
         f"{count} missing: {shown if len(shown) <= MAX_TEXT else shown[: MAX_TEXT - 3] + '...'}",
         where=om_path,
         why="; ".join([looked, *refused[:3]]),
-        do=f"gecli run {om_path} --weight-dir DIR names their directory",
+        do=f"gecli run {om_path} --weight-dir DIR names {'its' if len(names) == 1 else 'their'} directory",
         kind="weights_unsafe" if refused else "RT_WEIGHT_MISSING",
         file=om_path,
         expected=names,

@@ -185,6 +185,16 @@ def test_no_cell_of_the_table_is_folded(width: int, filled: Path) -> None:
     assert any(line.startswith("no room for ") for line in lines) == (width < 200)
 
 
+def test_size_is_the_last_column_that_a_narrow_terminal_leaves_out(filled: Path) -> None:
+    from gecli.cache.survey import survey
+    from gecli.report.cache_report import ls_table
+
+    found = survey(str(filled))
+    shown = {tuple(ls_table(found.rows, found, width, color=False).splitlines()[0].split()) for width in range(20, 90)}
+    assert {("ENTRY", "STATE"), ("ENTRY", "SIZE", "STATE")} <= shown
+    assert all("SIZE" in header for header in shown - {("ENTRY", "STATE")})
+
+
 def test_a_missing_directory_gets_a_cure_that_the_command_has(gecli: Run, cache: Path) -> None:
     listed = gecli("cache", "ls", "--cache-dir", "nowhere").stderr
     assert "why: No such file or directory" in listed
