@@ -33,6 +33,7 @@ from gecli.runtime.model import BoundVariable, LoadedModel, no_transfer, require
 from gecli.runtime.operands import Operand, to_logical, unblocked
 from gecli.runtime.program import bind_program
 from gecli.runtime.record_checks import MEMORY_SIZE, VARIABLE_BASE, require_loadable, require_room
+from gecli.runtime.reference_checks import require_references
 from gecli.runtime.variable_store import VariableStore
 from gecli.runtime.variable_use import LiveVariables, reads_of
 from gecli.variables.trans_road import TransRoad
@@ -236,6 +237,7 @@ class _Loader:
         )
         base = int(attrs.get(VARIABLE_BASE, DEFAULT_VARIABLE_BASE))
         self.names = self._names_of_ports(base)
+        require_references(self.graphs.values(), self.variable_of, self.path)
         if self._is_dynamic():
             constants = {port: to_logical(op.array, op.desc) for port, op in self._constants(self.every_node).items()}
             variables = self._live_variables(init) if self.variables else None
