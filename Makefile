@@ -26,6 +26,7 @@ imports: $(VENV)/.dev
 
 generated: $(VENV)/.dev
 	$(BIN)/python -m gecli.ops.make_index --check
+	$(BIN)/python -m gecli.ops.make_operator_list --check
 
 unit: $(VENV)/.dev
 	exec $(BIN)/python -m pytest -n $(JOBS) -m "not models and not slow" $(PYTEST_ARGS)

@@ -16,6 +16,7 @@ MACHINERY = frozenset(
         "index",
         "inference",
         "make_index",
+        "make_operator_list",
         "numeric",
         "onnx_import",
         "operator",
