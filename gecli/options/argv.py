@@ -112,11 +112,19 @@ class _Scanner:
             used = following is not None and following.lower() in _BOOL_WORDS
             self.add(option, following if used and following is not None else "true")
             return int(used)
-        if following is None:
-            self.error("E10004", f"option --{option.name} needs a value", do=f"--{option.name} {option.metavar}")
+        if following is None or self.is_option(following):
+            why = "" if following is None else f"{following.partition('=')[0]} behind it is an option"
+            self.error("E10004", f"option --{option.name} needs a value", why, do=f"--{option.name} {option.metavar}")
             return 0
         self.add(option, self.unquoted(option, following), name)
         return 1
+
+    def is_option(self, word: str) -> bool:
+        """Whether a word is no value: a value that reads like an option of this command is given with `=`."""
+        name = word.lstrip("-").partition("=")[0]
+        if not word.startswith("-") or not name:
+            return False
+        return find_flag(self.result.subcommand, name) is not None or (word[1] != "-" and not name.strip("v"))
 
     def take_json(self, option: Option, attached: str | None) -> int:
         """--json is a switch; --json=FILE is atc's output path of mode 1."""

@@ -144,6 +144,13 @@ def test_a_part_that_is_not_there_is_a_usage_error(spec: str, inspect: Inspect, 
     assert (shown.status, "--hex" in shown.err) == (2, True)
 
 
+def test_hex_without_a_value_is_a_usage_error_with_a_document(inspect: Inspect, digits_om: Path) -> None:
+    shown = inspect(digits_om, "--hex", "--json")
+    document = json.loads(shown.out)
+    assert (shown.status, document["schema"], document["ok"]) == (2, "gecli.inspect.error/1", False)
+    assert [each["message"] for each in document["errors"]] == ["option --hex needs a value"]
+
+
 def test_digests_of_partitions_are_those_of_their_bytes(inspect: Inspect, digits_om: Path) -> None:
     data = digits_om.read_bytes()
     rows = json.loads(inspect(digits_om, "--partitions", "--json").out)["partitions"]

@@ -89,6 +89,25 @@ def test_an_option_without_its_value_is_an_error() -> None:
     assert scan(["compile", "m", "-o"]).problems[0].code == "E10004"
 
 
+@pytest.mark.parametrize("following", ["--json", "--quiet=true", "--log_file=x", "-o", "-q", "-vv", "--no-hash"])
+def test_an_option_behind_an_option_is_not_its_value(following: str) -> None:
+    found = scan(["inspect-om", "m.om", "--hex", following, "out.txt"])
+    assert [(each.code, each.message) for each in found.problems] == [("E10004", "option --hex needs a value")]
+    assert following.partition("=")[0] in found.problems[0].why
+    assert "hex" not in found.typed and len(found.typed) == 1
+
+
+@pytest.mark.parametrize("value", ["-", "--", "-1,3,8,8", "-inf", "--no-such-option", "part"])
+def test_a_word_that_is_no_option_is_a_value(value: str) -> None:
+    found = scan(["inspect-om", "m.om", "--hex", value])
+    assert (found.typed, found.problems) == ({"hex": [value]}, [])
+
+
+def test_behind_an_equals_sign_everything_is_a_value() -> None:
+    found = scan(["inspect-om", "m.om", "--hex=--json", "-o=--json"])
+    assert (found.typed, found.problems) == ({"hex": ["--json"], "output": ["--json"]}, [])
+
+
 @given(st.lists(st.text(max_size=8), max_size=6))
 def test_any_words_are_taken_apart_without_an_exception(words: list[str]) -> None:
     scan(["compile", *words])
