@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -63,7 +64,8 @@ def bind_gather(x: Array, indices: Array, y: Array, axis: int, fixed: bool, nega
     if fixed:
         picks = np.ascontiguousarray(checked(indices, size, negative), np.intp).reshape(indices.shape)
         if picks.ndim == 0:
-            copyto, source = np.copyto, x[(slice(None),) * place + (int(picks),)]
+            where: tuple[Any, ...] = (*[slice(None)] * place, int(picks), ...)  # a view also of a vector's element
+            copyto, source = np.copyto, x[where]
             return lambda: copyto(y, source)
         return lambda: take(picks, place, y, "clip")
     if not indices.size:

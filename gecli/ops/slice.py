@@ -126,11 +126,12 @@ class _Strided:
         return TensorDesc(x.dtype, dims, x.format) if len(dims) == len(x.shape) else shaped(x, dims)
 
     def cut(self, x: Array, *bounds: Sequence[int] | None) -> Array:
-        """A view of the part."""
+        """A view of the part, also of a single element."""
         begin, end, strides, axes = bounds
         assert begin is not None and end is not None
         index = strided_index(x.ndim, begin, end, strides or [1] * len(begin), axes, self.masks)
-        return x[index]
+        part: Array = x[(*index, ...)]
+        return part
 
 
 @operator(onnx=From("Slice", since=10))

@@ -21,7 +21,7 @@ from gecli.layout.axes import permutation
 from gecli.ops.evaluate import evaluate_node
 from gecli.ops.registry import find
 from gecli.runtime.node_fault import KERNEL_ERRORS
-from gecli.runtime.operands import Operand, to_logical
+from gecli.runtime.operands import Operand, is_blocked, to_logical
 
 Array = NDArray[Any]
 BORDERS = frozenset(("TransData", "TransDataD", "ReFormat"))
@@ -151,4 +151,9 @@ class _KnownValues:
         operand = self._operands.get(port)
         if operand is None or not operand.is_constant:
             return None
-        return operand.array if operand.is_logical else to_logical(operand.array, operand.desc)
+        if operand.is_logical:
+            return operand.array
+        desc = operand.desc
+        if not is_blocked(desc) and desc.format.primary != desc.logical_format.primary:
+            return None  # stored with its axes in another order (a filter in DHWCN): its conversion is bound with it
+        return to_logical(operand.array, desc)

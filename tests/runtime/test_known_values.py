@@ -132,3 +132,28 @@ def test_a_variable_that_takes_such_a_result_gets_it_in_every_run(options: dict[
     model.run({})
     for name, value in first.items():
         np.testing.assert_array_equal(session.store.value(name), value)
+
+
+def test_a_filter_whose_axes_are_stored_in_another_order(tmp_path: Path) -> None:
+    """Sizes that read the same in both orders, NCDHW and DHWCN, so that no shape tells them apart."""
+    weights = np.random.default_rng(5).standard_normal((3, 3, 3, 3, 3)).astype(np.float32)
+    nodes = [
+        helper.make_node("Reshape", ["x", "volume_shape"], ["volume"]),
+        helper.make_node("Conv", ["volume", "filter"], ["y"], pads=[1] * 6),
+    ]
+    source = tmp_path / "m.onnx"
+    x = np.random.default_rng(6).standard_normal((4, 72)).astype(np.float32)
+    constants = [
+        numpy_helper.from_array(weights, "filter"),
+        numpy_helper.from_array(np.array([1, 3, 4, 4, 6]), "volume_shape"),
+    ]
+    graph = helper.make_graph(
+        nodes, "m",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [4, 72])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 3, 4, 4, 6])],
+        constants,
+    )  # fmt: skip
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), source)
+    outputs, _ = loaded(source).run({"x": x})
+    peer = onnxruntime.InferenceSession(source, providers=["CPUExecutionProvider"])
+    np.testing.assert_allclose(outputs["y"], peer.run(None, {"x": x})[0], atol=1e-4)
