@@ -148,25 +148,21 @@ def _shaped(tensor: Tensor, options: InputOptions) -> Tensor:
     shape = options.shapes.get(tensor.name)
     if shape is None:
         return tensor
-    if tensor.shape != UNKNOWN_RANK and not _covers(tensor.shape, shape):
+    if not tensor.admits(shape):
         raise RuntimeFault(
             "G4001", f"--shape does not fit input {tensor.name!r}", option="--shape", kind="RT_SHAPE_RANGE",
-            why=f"expected {list(tensor.shape)}, got {list(shape)}", node=tensor.name,
+            why=f"expected {tensor.sizes}, got {list(shape)}", node=tensor.name,
             do=_shape_cure(tensor, shape), expected=list(tensor.shape), actual=list(shape),
         )  # fmt: skip
     return replace(tensor, desc=tensor.desc.with_shape(shape))
 
 
-def _covers(wanted: Shape, shape: Shape) -> bool:
-    return len(wanted) == len(shape) and all(want in (-1, have) for want, have in zip(wanted, shape))
-
-
 def _shape_cure(tensor: Tensor, near: Shape = ()) -> str:
-    """A --shape that the input accepts: its own sizes, and for the free ones those of `near` or 1."""
+    """A --shape that the input accepts: its own sizes, else those of `near` or 1, within ranges."""
     if -1 not in tensor.shape:
         return f"leave out --shape: the model has input {tensor.name!r} only as {list(tensor.shape)}"
     fits = len(near) == len(tensor.shape)
-    dims = [str(want if want >= 0 else (near[axis] if fits else 1)) for axis, want in enumerate(tensor.shape)]
+    dims = [str(tensor.nearest(axis, near[axis] if fits else 1)) for axis in range(len(tensor.shape))]
     return f"--shape {tensor.name}:{','.join(dims)}"
 
 

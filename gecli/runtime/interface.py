@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from gecli.ir.attributes import DATA_INDEX, DATA_TYPES
 from gecli.ir.dtype import DataType
 from gecli.ir.op_desc import OpDesc, Port
-from gecli.ir.tensor_desc import Shape, TensorDesc
+from gecli.ir.tensor_desc import UNKNOWN_RANK, Range, Shape, TensorDesc
 from gecli.records import dataclass
 
+UNBOUNDED = -1  # the upper end of a range
 OUT_NODES = "attr_model_out_nodes_name"
 
 
@@ -30,6 +32,42 @@ class Tensor:
     def shape(self) -> Shape:
         return self.desc.shape
 
+    def range_of(self, axis: int) -> Range | None:
+        """The sizes from and to that the model names for an unknown dim; None where any size will do."""
+        ranges = self.desc.shape_range
+        if ranges is None or len(ranges) != len(self.shape) or self.shape[axis] >= 0:
+            return None
+        low, high = ranges[axis]
+        return (low, high) if high > 0 or (high == UNBOUNDED and low > 0) else None
+
+    def admits(self, shape: Shape) -> bool:
+        """Whether a value of this shape is one for the tensor: known dims are equal, others in their ranges."""
+        if self.shape == UNKNOWN_RANK:
+            return True
+        return len(self.shape) == len(shape) and all(self._admits(axis, size) for axis, size in enumerate(shape))
+
+    def _admits(self, axis: int, size: int) -> bool:
+        bounds = self.range_of(axis)
+        if bounds is None:
+            return self.shape[axis] in (-1, size)
+        return bounds[0] <= size and (bounds[1] == UNBOUNDED or size <= bounds[1])
+
+    def nearest(self, axis: int, size: int) -> int:
+        """A size that dim `axis` may have: `size`, or what is closest to it."""
+        if self.shape[axis] >= 0:
+            return self.shape[axis]
+        low, high = self.range_of(axis) or (size, UNBOUNDED)
+        return max(low, size if high == UNBOUNDED else min(size, high))
+
+    @property
+    def sizes(self) -> str:
+        """The dims that a value may have: `[1~4, 3, -1]`, ranges as --input-shape writes them."""
+        words = []
+        for axis, size in enumerate(self.shape):
+            bounds = self.range_of(axis)
+            words.append(str(size) if bounds is None else f"{bounds[0]}~{bounds[1]}")
+        return f"[{', '.join(words)}]"
+
     def as_json(self) -> dict[str, Any]:
         return {
             "name": self.name,
@@ -43,7 +81,13 @@ def model_inputs(nodes: list[OpDesc]) -> tuple[Tensor, ...]:
     """The Data nodes by `index`; an input is named like its node."""
     data = [node for node in nodes if node.type in DATA_TYPES]
     data.sort(key=lambda node: node.attrs.get(DATA_INDEX, 0))
-    return tuple(Tensor(node.name, Port(node, 0), node.output_descs[0].logical()) for node in data)
+    return tuple(Tensor(node.name, Port(node, 0), _logical(node.output_descs[0])) for node in data)
+
+
+def _logical(stored: TensorDesc) -> TensorDesc:
+    """The origin form of an input; the ranges of other stored dims say nothing about its own."""
+    logical = stored.logical()
+    return logical if logical.shape == stored.shape else replace(logical, shape_range=None)
 
 
 def model_outputs(nodes: list[OpDesc], attrs: Mapping[str, Any]) -> tuple[Tensor, ...]:

@@ -17,7 +17,7 @@ from gecli.layout.transfer_error import TransferError
 from gecli.ops.registry import find, operator_of
 from gecli.records import dataclass
 from gecli.runtime.dynamic import DynamicExecutor
-from gecli.runtime.interface import Tensor
+from gecli.runtime.interface import UNBOUNDED, Tensor
 from gecli.runtime.operands import Operand
 from gecli.runtime.program import Program, Watch
 from gecli.runtime.variable_store import Form, VariableStore
@@ -150,14 +150,11 @@ def check_input(tensor: Tensor, feeds: Mapping[str, Array]) -> Array:
             expected=tensor.dtype.numpy.name,
             actual=array.dtype.name,
         )
-    fits = len(array.shape) == len(tensor.shape) and all(
-        want in (-1, have) for want, have in zip(tensor.shape, array.shape)
-    )
-    if not fits and tensor.shape != (-2,):
+    if not tensor.admits(array.shape):
         raise RuntimeFault(
             "G4001",
             f"the value for input {tensor.name!r} has the wrong shape",
-            why=f"expected {list(tensor.shape)}, got {list(array.shape)}{_layout_hint(tensor, array)}",
+            why=f"expected {tensor.sizes}, got {list(array.shape)}{_layout_hint(tensor, array)}",
             do=_shape_cure(tensor),
             kind="RT_SHAPE_RANGE",
             expected=list(tensor.shape),
@@ -172,8 +169,12 @@ def _shape_cure(tensor: Tensor) -> str:
         return f"give one value: -i {tensor.name}=VALUE"
     letters = iter("NMKLPQRSTUVW")
     dims = [str(dim) if dim >= 0 else next(letters, "?") for dim in tensor.shape]
-    free = [dim for dim in dims if not dim.isdecimal()]
-    return f"give an array of shape [{','.join(dims)}]" + (f" ({', '.join(free)} any size)" if free else "")
+    free = [dim for axis, dim in enumerate(dims) if not dim.isdecimal() and tensor.range_of(axis) is None]
+    notes = [f"{', '.join(free)} any size"] if free else []
+    for axis, dim in enumerate(dims):
+        if bounds := tensor.range_of(axis):
+            notes.append(f"{dim} from {bounds[0]}" + (f" to {bounds[1]}" if bounds[1] != UNBOUNDED else ""))
+    return f"give an array of shape [{','.join(dims)}]" + (f" ({'; '.join(notes)})" if notes else "")
 
 
 def _layout_hint(tensor: Tensor, array: Array) -> str:
