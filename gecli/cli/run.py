@@ -253,15 +253,25 @@ def _order(options: Options, paths: list[str]) -> list[str]:
     schedule = options.text("order")
     if not schedule:
         return paths
+    names = [item.strip() for item in schedule.split(";") if item.strip()]
+    return [_ordered(name, paths) for name in names]
+
+
+def _ordered(name: str, paths: list[str]) -> str:
+    """The OM that --order means: by its path, its file name or its stem. Raises InvalidOption for none or several."""
     from gecli.errors import InvalidOption
 
-    names = [item.strip() for item in schedule.split(";") if item.strip()]
-    known = {**{os.path.splitext(os.path.basename(path))[0]: path for path in paths}, **{path: path for path in paths}}
-    for name in names:
-        if name not in known:
-            why = f"the OMs of the command are {', '.join(paths)}"
-            raise InvalidOption("E10001", f"--order names {name!r}, which is not given", option="--order", why=why)
-    return [known[name] for name in names]
+    if name in paths:
+        return name
+    found = [path for path in dict.fromkeys(paths) if os.path.basename(path) == name]
+    found = found or [path for path in dict.fromkeys(paths) if os.path.splitext(os.path.basename(path))[0] == name]
+    if len(found) == 1:
+        return found[0]
+    shown = "which is not given" if not found else f"which {len(found)} OMs are called"
+    why = f"the OMs of the command are {', '.join(found or paths)}"
+    raise InvalidOption(
+        "E10001", f"--order names {name!r}, {shown}", option="--order", why=why, do=f"--order {(found or paths)[0]}"
+    )
 
 
 def _execute(
@@ -384,7 +394,8 @@ def _show(
     from gecli.report.run_report import comparison_lines, output_lines, profile_lines, timing_lines
 
     show = console.say if options.text("output") == "-" else console.result
-    console.say(f"seed {options.integer('seed')}; {'; '.join(_loaded_text(each) for each in outcomes)}")
+    loaded = "; ".join(dict.fromkeys(_loaded_text(each) for each in outcomes))
+    console.say(f"seed {options.integer('seed')}; {loaded}")
     for outcome in outcomes:
         if not console.quiet:
             for line in _outputs_of(outcome, among=len(outcomes), line=output_lines):

@@ -28,6 +28,12 @@ def single_op_jobs(options: Options) -> list[Job]:
     path, directory = options.text("singleop") or "", options.text("output")
     if not directory:
         raise InvalidOption("E10054", "--output is missing", option="--output", do="-o DIR/")
+    if directory.endswith(OM) and not os.path.isdir(directory):
+        raise InvalidOption(
+            "E10001", f"-o {directory} looks like a file, and --singleop fills a directory", option="--output",
+            why=f"each operator becomes an OM of its own name in it; {directory} does not exist",
+            do=f"-o {os.path.dirname(directory) or '.'}/",
+        )  # fmt: skip
     names = single_op_names(path)
     several = len(names) > 1
     return [Job(path, os.path.join(directory, f"{name}{OM}"), name, several) for name in names]
@@ -36,10 +42,12 @@ def single_op_jobs(options: Options) -> list[Job]:
 def load_single_ops(jobs: Sequence[Job], options: Options) -> list[LoadedModel]:
     """The operators of these jobs as models. Raises as `single_op_jobs`."""
     path = options.text("singleop") or ""
-    graphs = {each.name: each.graph for each in read_single_ops(path)}
+    graphs = {each.name: each for each in read_single_ops(path)}
     found = []
     for job in jobs:
-        loaded = LoadedModel(graphs[job.stem], "json", path, (path,), producer="gecli")
+        loaded = LoadedModel(
+            graphs[job.stem].graph, "json", path, (path,), warnings=graphs[job.stem].warnings, producer="gecli"
+        )
         apply_graph_options(loaded, options)
         found.append(loaded)
     return found

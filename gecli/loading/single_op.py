@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 
-from gecli.errors import CompileError, InputError, InvalidOption
+from gecli.errors import CompileError, Diagnostic, InputError, InvalidOption
 from gecli.ir.attributes import DATA_INDEX, SINGLE_OP, VALUE
 from gecli.ir.dtype import DataType
 from gecli.ir.format import Format
@@ -26,6 +26,12 @@ OPTION = "--singleop"
 MAX_BYTES = 1 << 26
 MAX_NAME = 180  # bytes of an output's stem; the file system and the .rdcpkt need the rest
 UNBOUNDED = -1
+ENTRY_MEMBERS = frozenset(("op", "name", "input_desc", "output_desc", "attr", "outputs"))
+TENSOR_MEMBERS = frozenset(
+    ("type", "format", "shape", "name", "origin_shape", "origin_format", "sub_format", "shape_range")
+    + ("is_const", "const_value")
+)
+ATTR_MEMBERS = frozenset(("name", "type", "value"))
 EXAMPLE = '[{"op": "Add", "input_desc": [{"format": "ND", "shape": [3], "type": "float"}, ...], "output_desc": [...]}]'
 
 
@@ -34,6 +40,7 @@ class SingleOp(NamedTuple):
 
     name: str
     graph: Graph
+    warnings: tuple[Diagnostic, ...] = ()
 
 
 def read_single_ops(path: str) -> list[SingleOp]:
@@ -99,10 +106,12 @@ class _Entry:
         self.number = number
         self.entry = entry
         self.graph = Graph(f"op_{number}")
+        self.warnings: list[Diagnostic] = []
 
     def read(self) -> SingleOp:
         if not isinstance(self.entry, Mapping) or not isinstance(self.entry.get("op"), str) or not self.entry["op"]:
             self.fail("E10026", "op", "the entry names no operator", 'expected an object with the member "op"')
+        self.note_unknown("", self.entry, ENTRY_MEMBERS, "an operator")
         type_name = self.entry["op"]
         kind = find(type_name)
         if kind is None:
@@ -120,7 +129,7 @@ class _Entry:
         count = len(outputs) or self.entry.get("outputs") or len(node.output_descs)
         self.graph.set_outputs([Port(node, index) for index in range(min(count, len(node.output_descs)))])
         self.graph.attrs[SINGLE_OP] = type_name
-        return SingleOp(_file_name(self.number, type_name, inputs, outputs), self.graph)
+        return SingleOp(_file_name(self.number, type_name, inputs, outputs), self.graph, tuple(self.warnings))
 
     def node_name(self) -> str:
         name = self.entry.get("name", "")
@@ -140,6 +149,7 @@ class _Entry:
         """The descriptor of a tensor; None for an optional input that is left out (type UNDEFINED)."""
         if not isinstance(value, dict):
             self.fail("E10027", where, "a tensor is an object", f"found {value!r}")
+        self.note_unknown(where, value, TENSOR_MEMBERS, "a tensor")
         if str(value.get("type", "")).upper() in ("UNDEFINED", "DT_UNDEFINED"):
             return None
         dtype = self.word(where, value, "type", DataType.parse)
@@ -312,6 +322,7 @@ class _Entry:
         return found
 
     def value(self, where: str, attr: dict[str, Any]) -> Any:
+        self.note_unknown(where, attr, ATTR_MEMBERS, "an attribute")
         word, value = attr.get("type"), attr.get("value")
         reader = _VALUES.get(word) if isinstance(word, str) else None
         if reader is None:
@@ -321,6 +332,19 @@ class _Entry:
             return reader(value)
         except (TypeError, ValueError) as error:
             self.fail("E10030", f"{where}/value", f"the value of an attribute is no {word}", str(error))
+
+    def note_unknown(self, where: str, members: Mapping[str, Any], known: frozenset[str], what: str) -> None:
+        """Warn of members that are not read: mostly they are written wrongly."""
+        for name in sorted(members.keys() - known):
+            near = similar(name, sorted(known), 1)
+            pointer = "/".join(("", str(self.number), *filter(None, (where, name))))
+            self.warnings.append(
+                Diagnostic(
+                    "E13005", f"unknown member {name!r} of {what} is ignored", where=f"{self.path}, {pointer}",
+                    why=f"{what} has {', '.join(sorted(known))}", do=f"did you mean {near[0]!r}?" if near else "",
+                    severity="warning", file=self.path, pointer=pointer, option=OPTION,
+                )
+            )  # fmt: skip
 
     def fail(self, code: str, where: str, message: str, why: str) -> NoReturn:
         raise InvalidOption(

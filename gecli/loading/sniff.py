@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import re
+import struct
+from dataclasses import replace
 from enum import Enum
 
 from gecli.errors import InputError
 from gecli.records import dataclass
 from gecli.wire.byte_source import ByteSource, FileSource, MemorySource
 
+HEADER_BYTES = 256  # of an OM
 HEAD_BYTES = 4096
 MAX_FIELDS = 256  # top-level fields looked at; the telling ones of every message stand among the first
 
@@ -168,8 +171,25 @@ def sniff_bytes(data: bytes) -> FileKind:
 def refusal(kind: FileKind, path: str) -> InputError:
     """The error for a file that is no input of `gecli compile`: what it is and what to do with it."""
     told = _REFUSALS[kind]
+    if kind is FileKind.OM and not _may_run(path):
+        told = replace(told, do="gecli inspect-om FILE")
     do = told.do.replace("FILE", path).replace("DIR", path)
     return InputError(told.code, told.message, where=path, why=told.why, do=do, file=path, kind=_short_name(kind))
+
+
+def _may_run(path: str) -> bool:
+    """Whether an OM may be one that `gecli run` takes: encrypted files and those of mobile tools are none."""
+    try:
+        with open(path, "rb") as stream:
+            head = stream.read(HEADER_BYTES)
+    except OSError:
+        return True
+    if len(head) < HEADER_BYTES:
+        return True
+    (version,) = struct.unpack_from("<I", head, 8)
+    is_encrypted, kind, platform = head[80], head[82], head[156:176]
+    is_mobile = 0 < version < 0x20000000 and (kind in (3, 4) or platform.startswith(b"3."))
+    return not is_encrypted and not is_mobile
 
 
 def _short_name(kind: FileKind) -> str:

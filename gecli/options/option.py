@@ -169,8 +169,14 @@ def _parse_number(option: Option, text: str) -> Value:
     if option.type == "seconds" and number < 0:
         raise BadValue(option.code, "a number of seconds that is not negative, or inf")
     if option.bounds is not None and not option.bounds[0] <= number <= option.bounds[1]:
-        raise BadValue(option.code, f"a number from {option.bounds[0]:g} to {option.bounds[1]:g}")
+        raise BadValue(option.code, _bounds_text(option.bounds))
     return number
+
+
+def _bounds_text(bounds: tuple[float, float]) -> str:
+    """`a number from 1 to 1000`; what only the 64 bits of the format limit has no upper end in words."""
+    low, high = (str(bound) if isinstance(bound, int) else f"{bound:g}" for bound in bounds)
+    return f"a number from {low} upwards" if bounds[1] >= INT64_MAX else f"a number from {low} to {high}"
 
 
 def _scaled(option: Option, text: str, form: str, units: dict[str, int], accepted: str) -> int:

@@ -112,6 +112,8 @@ def _sizes_hint(result: ModelResult) -> str:
         f"{row['name']}:{','.join('N' if dim < 0 else str(dim) for dim in row['shape'])}" for row in open_inputs
     )
     gain = "a static plan" if result.dynamic_cause is None else "faster steps"
+    if any(row["key"] == "singleop" for row in result.options):  # which excludes --input-shape
+        return f"give sizes for {gain}: the shapes in input_desc of {result.source}"
     return f'give sizes for {gain}: --input-shape "{shown}"'
 
 

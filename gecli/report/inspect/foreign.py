@@ -58,7 +58,9 @@ def instead_of_om(path: str) -> InputError | None:
     if kind is FileKind.DIRECTORY:
         return _directory(path)
     if kind in LOADABLE:
-        return not_an_om(kind, path, f"gecli compile {path} -o {stem}.om, then gecli run {stem}.om")
+        compiled = f"gecli compile {path} -o {stem}.om, then gecli run {stem}.om"
+        at_once = "" if kind is FileKind.OM_DOCUMENT else f"gecli run --jit {path}, or "
+        return not_an_om(kind, path, at_once + compiled)
     if kind not in _TOLD_BY_READER:
         record = _record(path, stem)
         if record is not None:
