@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gecli.cache.layout import SIDECAR, entry_path
+from gecli.cache.sidecar_report import report_fault
 from gecli.wire.regular_file import read_regular
 
 SCHEMA = 1
@@ -63,7 +64,9 @@ class Sidecar:
     @property
     def compile_seconds(self) -> float:
         value = self.content.get("compile_seconds")
-        return float(value) if isinstance(value, int | float) else 0.0
+        if not isinstance(value, int | float) or not 0 <= value < 1e12:  # NaN is not in the range either
+            return 0.0
+        return float(value)
 
     @property
     def report(self) -> Mapping[str, Any]:
@@ -114,6 +117,8 @@ def parse_sidecar(data: bytes, key: str, stem: str) -> Sidecar | None:
     kinds = ("om", "rdcpkt") if sidecar.has_rdcpkt else ("om",)
     if any(sidecar.file_facts(kind) is None for kind in kinds):
         raise InvalidSidecar("it does not say the size and sha256 of the files")
+    if "report" in content and (fault := report_fault(content["report"])):
+        raise InvalidSidecar(fault)
     return sidecar
 
 

@@ -10,7 +10,8 @@ from gecli.cache.confirmation import has_user_functions
 from gecli.cache.differences import components_of
 from gecli.cache.layout import host_name
 from gecli.cache.sidecar import CONFIRMED, SCHEMA, USER_FUNCTIONS, VARIABLE_MEMORY
-from gecli.compiler.direct_hit import REPORT_MEMBERS
+from gecli.cache.sidecar_report import MEMORY_NUMBERS
+from gecli.compiler.direct_hit import MEMORY_UNKNOWN, REPORT_MEMBERS
 from gecli.version import __version__
 
 if TYPE_CHECKING:
@@ -88,6 +89,5 @@ def describe_foreign(result: ModelResult, loaded: LoadedModel) -> None:
         }
         for port in loaded.graph.outputs
     ]
-    names = ("feature_bytes", "reusable_bytes", "lower_bound_bytes", "weight_bytes", "variable_bytes", "variable_base")
-    result.memory = {**dict.fromkeys(names, 0), "streams": 1, "events": 0}
-    result.notes = ["memory sizes are not known: the cache entry has no report"]
+    result.memory = {**dict.fromkeys(MEMORY_NUMBERS, 0), "streams": 1}
+    result.notes = [MEMORY_UNKNOWN]
