@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from threading import Lock, Thread
 from typing import TypeVar
 
@@ -84,17 +85,17 @@ def matmul(a: Array, b: Array, out: Array | None = None) -> Array:
 
 
 def elementwise_step(function: Callable[..., object], operands: Sequence[Array], out: Array) -> Step:
-    """A call of `function(*operands, out)`, which computes each element by itself, divided where that is worth it."""
+    """A call of `function(*operands, out=out)`, a ufunc with one or two operands, divided where that is worth it."""
     parts = parts_for(out.size / ELEMENTS_PER_US, max(out.shape, default=1))
     if parts > 1 and not any(_overlaps(operand, out) for operand in operands):
         axis = next((axis for axis, dim in enumerate(out.shape) if dim >= parts), int(np.argmax(out.shape)))
         cuts = [[_cut(x, axis - out.ndim, part) for x in (*operands, out)] for part in divided(out.shape[axis], parts)]
-        return sequence(side_by_side([[(function, tuple(cut))] for cut in cuts]))
+        return sequence(side_by_side([[(partial(function, *cut[:-1], out=cut[-1]), ())] for cut in cuts]))
     if len(operands) == 1:
         only = operands[0]
-        return lambda: function(only, out)
+        return lambda: function(only, out=out)
     first, second = operands
-    return lambda: function(first, second, out)
+    return lambda: function(first, second, out=out)
 
 
 def _overlaps(x: Array, out: Array) -> bool:

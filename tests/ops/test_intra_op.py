@@ -87,12 +87,19 @@ SHAPES = [
 ]
 
 
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("ufunc", [np.subtract, np.maximum])
 @pytest.mark.parametrize("shapes", SHAPES)
-def test_a_divided_elementwise_call_broadcasts_as_numpy_does(shapes: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
+def test_a_divided_elementwise_call_broadcasts_as_numpy_does(
+    shapes: tuple[tuple[int, ...], tuple[int, ...]], ufunc: np.ufunc, threads: int
+) -> None:
+    set_intra_op_threads(threads)
     a, b = (normal(*shape) if shape else np.float32(3) * np.ones(()) for shape in shapes)
-    expected = np.subtract(a, b)
+    expected = ufunc(a, b)
     out = np.full(expected.shape, np.nan, expected.dtype)
-    elementwise_step(np.subtract, (a, b), out)()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # numpy warns of some ways to pass the result
+        elementwise_step(ufunc, (a, b), out)()
     np.testing.assert_array_equal(out, expected)
 
 
