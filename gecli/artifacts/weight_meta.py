@@ -55,10 +55,10 @@ class WeightMeta:
 
 def parse_meta(data: bytes) -> WeightMeta | None:
     """The content of a `meta.json`; None for bytes that are none. Rows of a wrong kind are left out."""
-    import json
+    from gecli.json_text import parse_json
 
     try:
-        content = json.loads(data.decode("utf-8-sig", "surrogateescape"))
+        content = parse_json(data, raw_bytes=True)
     except (ValueError, RecursionError):
         return None
     if not isinstance(content, dict):

@@ -17,6 +17,7 @@ from typing import Any, BinaryIO, NamedTuple, Protocol
 
 from gecli.cache.graph_key import is_graph_key
 from gecli.cache.layout import ENTRY_SUFFIXES, OM, RDCPKT, SIDECAR, STEM_PATTERN
+from gecli.json_text import parse_json
 from gecli.wire.regular_file import open_regular
 
 SCHEMA = "gecli.cache-archive/1"
@@ -93,7 +94,7 @@ def manifest_text(manifest: Manifest) -> str:
 def parse_manifest(data: bytes) -> Manifest:
     """The list in the first member, every name checked. Raises DamagedArchive."""
     try:
-        content = json.loads(data)
+        content = parse_json(data)
     except (ValueError, RecursionError) as error:
         raise DamagedArchive(f"{MANIFEST} is not JSON: {error}") from error
     if not isinstance(content, dict) or content.get("schema") != SCHEMA:

@@ -62,12 +62,12 @@ def read_index(directory: str, key: str) -> IndexContent | None:
 
 def parse_index(data: bytes, directory: str) -> IndexContent:
     """The records in an index; file names are resolved against `directory`. Raises UnreadableIndex."""
-    import json
+    from gecli.json_text import parse_json
 
     try:
         if len(data) > MAX_BYTES:
             raise UnreadableIndex("the file is too large")
-        content = json.loads(data.decode("utf-8-sig", "surrogateescape"), parse_constant=_refuse_constant)
+        content = parse_json(data, raw_bytes=True, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
         raise UnreadableIndex(str(error) or "not JSON") from error
     if not isinstance(content, dict) or not isinstance(content.get("cache_file_list"), list):

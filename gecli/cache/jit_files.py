@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from gecli.cache.digest import digest_of_json
 from gecli.cache.graph_key import is_graph_key
 from gecli.cache.stat_index import StatIndex
+from gecli.json_text import parse_json
 from gecli.records import dataclass
 from gecli.wire.regular_file import read_regular
 
@@ -244,7 +245,7 @@ def _version_keys(home: str, slice_id: int) -> list[str]:
 def _read_object(path: str) -> dict[str, Any]:
     """Raises OSError, ValueError."""
     try:
-        content = json.loads(read_regular(path, MAX_BYTES).decode("utf-8"))
+        content = parse_json(read_regular(path, MAX_BYTES))
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
     if not isinstance(content, dict):

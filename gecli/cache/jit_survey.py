@@ -6,13 +6,13 @@ Entries in `{cache_dir}/jit` are entries like all others; `slicing_hierarchy/` s
 
 from __future__ import annotations
 
-import json
 import os
 from typing import Any
 
 from gecli.cache.graph_key import is_graph_key
 from gecli.cache.jit_files import HIERARCHY, SLICING, VERSIONS, Facts, hierarchy_dir, jit_dir, restore
 from gecli.cache.stat_index import StatIndex
+from gecli.json_text import parse_json
 from gecli.wire.regular_file import read_regular
 
 MAX_BYTES = 1 << 26
@@ -61,7 +61,7 @@ def chain_fault(directory: str, key: str) -> str:
 def _object(path: str) -> dict[str, Any]:
     """Raises OSError, ValueError."""
     try:
-        content = json.loads(read_regular(path, MAX_BYTES))
+        content = parse_json(read_regular(path, MAX_BYTES))
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
     if not isinstance(content, dict):

@@ -16,6 +16,7 @@ from typing import Any
 
 from gecli.artifacts.publish import forget, remove_when_stopped
 from gecli.cache.layout import SHARED_MODE, host_name, inflight_dir, is_alive, make_private
+from gecli.json_text import parse_json
 from gecli.wire.regular_file import open_regular, read_regular
 
 POLL_S = 0.05
@@ -176,8 +177,6 @@ def holder_of(directory: str, key: str) -> str:
 
 def inflight_records(directory: str) -> list[dict[str, Any]]:
     """The records of running compiles, in the order of their file names; unreadable ones are left out."""
-    import json
-
     found = []
     try:
         names = sorted(os.listdir(inflight_dir(directory)))
@@ -186,7 +185,7 @@ def inflight_records(directory: str) -> list[dict[str, Any]]:
     for name in names:
         path = os.path.join(inflight_dir(directory), name)
         try:
-            record = json.loads(read_regular(path, MAX_RECORD_BYTES))
+            record = parse_json(read_regular(path, MAX_RECORD_BYTES), raw_bytes=True)
         except (OSError, ValueError, RecursionError):
             continue
         if isinstance(record, dict):

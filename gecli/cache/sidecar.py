@@ -101,10 +101,10 @@ def read_sidecar(directory: str, key: str, stem: str) -> Sidecar | None:
 
 def parse_sidecar(data: bytes, key: str, stem: str) -> Sidecar | None:
     """The sidecar in these bytes, checked against the entry that it should belong to. Raises InvalidSidecar."""
-    import json
+    from gecli.json_text import parse_json
 
     try:
-        content = json.loads(data.decode("utf-8", "surrogateescape"))
+        content = parse_json(data, raw_bytes=True)
     except (ValueError, RecursionError) as error:
         raise InvalidSidecar(f"it is not JSON: {error}") from error
     if not isinstance(content, dict):

@@ -17,6 +17,7 @@ from typing import Any
 from gecli.cache.events import log_path, stats_dir
 from gecli.cache.gc_lock import gc_lock
 from gecli.cache.store import replace_file
+from gecli.json_text import parse_json
 from gecli.wire.regular_file import read_regular
 
 SCHEMA = "gecli.cache-summary/1"
@@ -141,7 +142,7 @@ def _add(counts: Counts, more: Mapping[str, float]) -> None:
 def _summary(directory: str) -> tuple[Days, list[str]]:
     """What was folded, and the logs that are in it; nothing when the file is missing or damaged."""
     try:
-        content = json.loads(read_regular(os.path.join(stats_dir(directory), SUMMARY), MAX_BYTES))
+        content = parse_json(read_regular(os.path.join(stats_dir(directory), SUMMARY), MAX_BYTES), raw_bytes=True)
     except (OSError, ValueError, RecursionError):
         return {}, []
     if not isinstance(content, dict) or content.get("schema") != SCHEMA:
@@ -176,7 +177,7 @@ def _events(path: str) -> Iterator[dict[str, Any]]:
         return
     for line in lines:
         try:
-            entry = json.loads(line)
+            entry = parse_json(line, raw_bytes=True)
         except (ValueError, RecursionError):
             continue  # cut off by a full disk
         if isinstance(entry, dict):

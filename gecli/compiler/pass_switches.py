@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
 from gecli.engine.precision import MixLists
 from gecli.errors import Diagnostic, InputError, InvalidOption
+from gecli.json_text import parse_json
 from gecli.options.text_file import read_text_file, why_unreadable
 from gecli.options.values import Options
 
@@ -108,8 +108,8 @@ def _read(path: str, option: str) -> str:
 
 def _read_json(path: str, option: str) -> dict[str, Any]:
     try:
-        content = json.loads(_read(path, option))
-    except ValueError as error:
+        content = parse_json(_read(path, option))
+    except (ValueError, RecursionError) as error:
         raise _malformed(path, option, str(error)) from error
     if not isinstance(content, dict):
         raise _malformed(path, option, "the document is not an object")

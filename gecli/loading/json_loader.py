@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Iterable
 
 from gecli.errors import Diagnostic, InputError
 from gecli.ir.graph import Graph
+from gecli.json_text import half_character
 from gecli.loading.input_shapes import InputShapes
 from gecli.loading.json_graph import EXAMPLE, VERSION, GraphReader, warn_unknown
 from gecli.loading.json_values import Json, Source, pointer_to
@@ -65,8 +65,9 @@ def parse_document(path: str, data: bytes | None = None) -> Json:
         if data is None:
             with open(path, "rb") as stream:
                 data = stream.read()
-        document = json.loads(data.decode("utf-8-sig"))
-        _refuse_half_characters(path, data, document)
+        text = data.decode("utf-8-sig")
+        document = json.loads(text)
+        _refuse_half_characters(path, text, document)
         return document
     except OSError as err:
         raise InputError(
@@ -110,14 +111,10 @@ def too_deep(path: str) -> InputError:
     )
 
 
-def _refuse_half_characters(path: str, data: bytes, document: Json) -> None:
-    """JSON can write one half of a surrogate pair, which no other text can."""
-    if not re.search(rb"\\u[dD][89a-fA-F]", data):
-        return
-    try:
-        json.dumps(document, ensure_ascii=False).encode("utf-8")
-    except UnicodeEncodeError as err:
-        half = f"\\u{ord(err.object[err.start]):04x}"
+def _refuse_half_characters(path: str, text: str, document: Json) -> None:
+    """Names of nodes and files must be texts that can be written again."""
+    half = half_character(text, document)
+    if half:
         raise InputError(
             "E13005",
             "a string of the graph is no Unicode text",
@@ -125,7 +122,7 @@ def _refuse_half_characters(path: str, data: bytes, document: Json) -> None:
             why=f"{half} is one half of a surrogate pair",
             do=f"remove {half}, or write the character itself",
             file=path,
-        ) from err
+        )
 
 
 def read_document(

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import mmap
 import os
 import re
 from collections.abc import Iterator
 
+from gecli.json_text import parse_json
 from gecli.wire.regular_file import open_regular
 
 LOCATION = b"\x0a\x08location\x12"  # StringStringEntryProto of external data: key (field 1), then value (field 2)
@@ -50,6 +50,6 @@ def _file_members(data: mmap.mmap) -> Iterator[str]:
         return
     for found in FILE_MEMBER.finditer(data):
         try:
-            yield str(json.loads(found[1]))
+            yield str(parse_json(found[1], raw_bytes=True))
         except ValueError:
             continue

@@ -157,10 +157,10 @@ def _variables(options: Options) -> list[Diagnostic]:
 
 
 def _why_no_bins(text: str) -> str:
-    import json
+    from gecli.json_text import parse_json
 
     try:
-        content = json.loads(text)
+        content = parse_json(text, raw_bytes=True)
     except (ValueError, RecursionError) as error:
         return f"it is no JSON: {error}"
     lists = content.values() if isinstance(content, dict) else [None]

@@ -246,12 +246,11 @@ def _add_raw_file(resolver: _Resolver, path: str, typed: Mapping[str, Sequence[s
 
 
 def _read_raw_file(resolver: _Resolver, path: str) -> dict[str, Any] | None:
-    import json
-
+    from gecli.json_text import parse_json
     from gecli.options.text_file import read_text_file
 
     try:
-        content = json.loads(read_text_file(path))
+        content = parse_json(read_text_file(path))
     except OSError as error:
         resolver.fail("E13001", f'options file "{path}" cannot be opened', why=error.strerror or str(error), file=path)
         return None

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from gecli.artifacts.publish import publish_bytes
 from gecli.errors import Diagnostic, InputError, RuntimeFault
+from gecli.json_text import parse_json
 from gecli.runtime.array_files import from_portable, read_npz
 from gecli.runtime.variable_store import VariableStore
 
@@ -132,11 +133,11 @@ def _meta(member: Array | None, path: str) -> dict[str, Any]:
     if member is None:
         return {}
     try:
-        document = json.loads(member.astype(np.uint8).tobytes())
+        document = parse_json(member.astype(np.uint8).tobytes())
         entries: dict[str, Any] = document["entries"]
         if not isinstance(entries, dict) or not all(isinstance(each, dict) for each in entries.values()):
             raise TypeError("its entries are no objects")
-    except (ValueError, KeyError, TypeError) as err:
+    except (ValueError, KeyError, TypeError, RecursionError) as err:
         raise InputError("E13005", f"{path}: its {META} member is damaged", why=str(err), file=path) from err
     return entries
 

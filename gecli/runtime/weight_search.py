@@ -52,10 +52,10 @@ class WeightFault(NamedTuple):
 
 def bins_of(text: str) -> dict[str, str]:
     """The files by id of a `value_bins` text; the first one wins for a repeated id. Raises InvalidOption."""
-    import json
+    from gecli.json_text import parse_json
 
     try:
-        content = json.loads(text) if text else {}
+        content = parse_json(text, raw_bytes=True) if text else {}
     except (ValueError, RecursionError) as error:
         raise _bad_bins(f"it is no JSON: {error}") from error
     if not isinstance(content, dict) or not all(isinstance(each, list) for each in content.values()):
