@@ -83,7 +83,8 @@ def _write(options: Options, document: dict[str, Any]) -> None:
     if not path:
         return
     from gecli.artifacts.publish import publish_bytes
+    from gecli.json_text import escape_halves
 
     models = document["models"]
     text = json.dumps(models[0] if len(models) == 1 else document, indent=2, sort_keys=True, ensure_ascii=False)
-    publish_bytes(path, f"{text}\n".encode("utf-8", "surrogateescape"))
+    publish_bytes(path, escape_halves(f"{text}\n").encode("utf-8"))

@@ -235,9 +235,10 @@ def write_report(options: Options, document: dict[str, Any]) -> None:
     import json
 
     from gecli.artifacts.publish import publish_bytes
+    from gecli.json_text import escape_halves
 
     text = json.dumps(document, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
-    publish_bytes(path, text.encode("utf-8", "surrogateescape"))
+    publish_bytes(path, escape_halves(text).encode("utf-8"))
 
 
 def _print_pipeline(options: Options, console: Console) -> int:

@@ -156,6 +156,11 @@ class Console:
             self._log_fault = error
 
     def _write(self, stream: TextIO, text: str) -> None:
+        """Bytes of paths that are no UTF-8 are escapes in every environment, in JSON and in lines for people."""
+        if not text.isascii():
+            from gecli.json_text import escape_halves
+
+            text = escape_halves(text)
         try:
             print(text, file=stream)
         except UnicodeEncodeError:

@@ -210,11 +210,13 @@ def _texts(setup: CacheSetup, job: Job, found: Found, options: Options, soc: str
     if console.json:
         import json
 
+        from gecli.json_text import escape_halves
+
         report = CompileReport([result], soc)
         content = compile_document(report, with_times=times_wanted())
         # As Console.document writes it to a terminal that shows every character.
         text = json.dumps(content, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False)
-        document = text.replace(str(SENTINEL_MS), TIME_MARK)
+        document = escape_halves(text).replace(str(SENTINEL_MS), TIME_MARK)
     if console.quiet:
         human = plain = ""
     return {"plain": plain, "human": human, "document": document}

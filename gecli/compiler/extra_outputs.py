@@ -7,6 +7,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from gecli.artifacts.publish import publish_bytes, publishing
+from gecli.json_text import escape_halves
 
 if TYPE_CHECKING:
     from gecli.compiler.result import ModelResult
@@ -58,7 +59,7 @@ def emit_documents(result: ModelResult, document: dict[str, Any], kinds: list[st
         if kind in contents:
             path = extra_path(result.output.path, kind)
             text = json.dumps(contents[kind], indent=2, sort_keys=True, ensure_ascii=False) + "\n"
-            publish_bytes(path, text.encode("utf-8", "surrogateescape"))
+            publish_bytes(path, escape_halves(text).encode("utf-8"))
             written.append(path)
     return written
 

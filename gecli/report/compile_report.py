@@ -24,7 +24,7 @@ def summary_lines(result: ModelResult) -> list[str]:
 
 def one_line(text: str) -> str:
     """Names out of models cannot begin lines of their own or steer a terminal."""
-    return printable(text, len(text)).replace("\n", "\\n")
+    return printable(text, 10 * len(text)).replace("\n", "\\n")
 
 
 def _summary(result: ModelResult) -> list[str]:

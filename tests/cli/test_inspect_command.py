@@ -25,7 +25,7 @@ sys.exit(status)
 """
 HEAVY = ("numpy", "networkx", "rich", "ml_dtypes", "filelock")
 OWN_PACKAGES = {
-    "__main__", "artifacts", "cli", "error_catalog", "errors", "ir", "loading", "options", "pb", "records", "report",
+    "__main__", "artifacts", "cli", "error_catalog", "errors", "ir", "json_text", "loading", "options", "pb", "records", "report",
     "variables", "version", "wire",
 }  # fmt: skip
 

@@ -12,6 +12,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 from gecli.errors import Diagnostic, InputError, InvalidOption
+from gecli.json_text import escape_halves
 from gecli.options.inspect_table import VIEWS
 from gecli.report.inspect.json_text import json_chunks
 from gecli.report.inspect.subject import WITHOUT_GRAPH, Subject, open_subject
@@ -488,6 +489,7 @@ def _stdout_writer(stdout: TextIO) -> Any:
     """Characters that the encoding lacks become escapes."""
 
     def write(text: str) -> None:
+        text = escape_halves(text)
         try:
             stdout.write(text)
         except UnicodeEncodeError:
