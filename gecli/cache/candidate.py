@@ -215,10 +215,15 @@ def damaged_weights(directory: str, stem: str, sidecar: Sidecar | None, stats: S
     """
     if sidecar is not None and not sidecar.content.get("weights"):
         return None
-    from gecli.cache.weight_files import BadWeightRow, damaged_weight, is_single, weight_dir, weights_of
+    from gecli.cache.weight_files import BadWeightRow, damaged_weight, is_single, row_fault, weight_dir, weights_of
 
     try:
         ranges = weights_of(directory, stem, sidecar)
+        if sidecar is not None and not all(map(is_single, ranges)):
+            # A hit gives each node the place of its row in a new file; names of single files stand in the OM itself.
+            fault = row_fault(directory, stem, sidecar)
+            if fault:
+                return "sidecar_invalid", fault
     except (BadWeightRow, OSError) as error:
         return "sidecar_invalid" if sidecar is not None else "load_failed", str(error)
     folder = weight_dir(directory)

@@ -24,6 +24,7 @@ from gecli.cache.weight_files import (
     BadWeightRow,
     WeightRange,
     damaged_weight,
+    row_fault,
     weight_dir,
     weight_files_of,
     weights_of,
@@ -253,11 +254,15 @@ def _weight_damage(
         return None  # its weights stand in its graph only
     try:
         ranges = weights_of(directory, record.stem, sidecar)
+        damage = damaged_weight(weight_dir(directory), ranges, StatIndex(trusting=False), hashed=not fast)
+        if damage is not None or sidecar is None or fast:
+            return damage
+        fault = row_fault(directory, record.stem, sidecar)
+        return ("sidecar_invalid", fault) if fault else None
     except BadWeightRow as error:
         return "sidecar_invalid" if sidecar is not None else "om_corrupt", str(error)
     except (GecliError, OSError) as error:
         return "om_corrupt", str(error)
-    return damaged_weight(weight_dir(directory), ranges, StatIndex(trusting=False), hashed=not fast)
 
 
 def _count(found: Verification, record: IndexRecord) -> None:

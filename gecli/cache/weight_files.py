@@ -93,6 +93,39 @@ def weights_of_model(model: ModelRecord) -> list[WeightRange]:
     return found
 
 
+def row_fault(directory: str, stem: str, sidecar: Sidecar) -> str:
+    """Where the rows of a sidecar and the FileConstants of its OM differ, as a sentence; empty when they agree.
+
+    Parses the graph, if the entry has external weights or should have. Raises BadWeightRow, OSError.
+    """
+    rows = weights_of_sidecar(sidecar)
+    if not rows and not _asks_for_files(sidecar):
+        return ""
+    from gecli.errors import InputError
+
+    try:
+        named = weights_of_om(entry_path(directory, stem, OM))
+    except InputError:  # its bytes are those that the sidecar vouches for: not a matter of the rows
+        return ""
+    return difference_of_rows(rows, named)
+
+
+def difference_of_rows(rows: Iterable[WeightRange], named: Iterable[WeightRange]) -> str:
+    """The first weight in which the rows of a sidecar and of its OM differ, in a sentence; empty when none does."""
+    differing = sorted(set(map(_comparable, rows)) ^ set(map(_comparable, named)))
+    return f"sidecar and .om tell of different places for weight {differing[0][0]}" if differing else ""
+
+
+def _asks_for_files(sidecar: Sidecar) -> bool:
+    components = sidecar.content.get("components")
+    options = components.get("options") if isinstance(components, dict) else None
+    return isinstance(options, dict) and options.get("ge.externalWeight") in ("1", "2")
+
+
+def _comparable(row: WeightRange) -> tuple[str, str, str, int, int]:
+    return row.node, row.sha256, row.file, row.offset, row.length
+
+
 def _row(row: object) -> WeightRange:
     if not isinstance(row, Mapping):
         raise BadWeightRow("a row of weights is no object")

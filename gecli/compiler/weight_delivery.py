@@ -15,7 +15,14 @@ from typing import TYPE_CHECKING
 from gecli.artifacts.publish import after_publication, place_copy
 from gecli.cache.layout import OM, entry_path
 from gecli.cache.stat_index import StatIndex, StatRow, numbers_of, touch_as_witness, write_rows
-from gecli.cache.weight_files import BadWeightRow, WeightRange, weight_dir, weights_of
+from gecli.cache.weight_files import (
+    BadWeightRow,
+    WeightRange,
+    difference_of_rows,
+    weight_dir,
+    weights_of,
+    weights_of_model,
+)
 from gecli.compiler.result import OutputFile
 from gecli.compiler.weight_output import DIRECTORY, MODE, weight_folder
 from gecli.planning.weight_names import COMBINED, spelled
@@ -84,6 +91,9 @@ def write_with_new_offsets(
     try:
         om = read_om(entry_path(cache.path, found.stem, OM))
         model = om.model()
+        fault = difference_of_rows(ranges, weights_of_model(model)) if found.sidecar is not None else ""
+        if fault:
+            raise OSError(errno.EINVAL, fault)
         named: dict[str, list[WeightRange]] = {}
         for row in ranges:
             named.setdefault(row.node, []).append(row)

@@ -25,8 +25,8 @@ sys.exit(status)
 """
 HEAVY = ("numpy", "networkx", "rich", "ml_dtypes", "filelock")
 OWN_PACKAGES = {
-    "__main__", "artifacts", "cli", "error_catalog", "errors", "ir", "json_text", "loading", "options", "pb", "records", "report",
-    "variables", "version", "wire",
+    "__main__", "artifacts", "cli", "error_catalog", "errors", "ir", "json_text", "loading", "options", "pb", "records",
+    "report", "variables", "version", "wire",
 }  # fmt: skip
 
 

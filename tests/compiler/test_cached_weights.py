@@ -254,3 +254,35 @@ def test_compiles_at_the_same_time_share_a_weight_directory(gecli: Any, tmp_path
         assert done.returncode == 0, done.stderr
     with np.load(tmp_path / "a.npz") as first, np.load(tmp_path / "c.npz") as second:
         assert all((first[name] == second[name]).all() for name in first)
+
+
+def swapped_nodes(rows: list[dict[str, Any]]) -> None:
+    rows[0]["node"], rows[1]["node"] = rows[1]["node"], rows[0]["node"]
+
+
+def swapped_places(rows: list[dict[str, Any]]) -> None:
+    for member in ("file", "offset", "length", "sha256"):
+        rows[0][member], rows[1][member] = rows[1][member], rows[0][member]
+
+
+@MODES
+@pytest.mark.parametrize(
+    "change",
+    [swapped_nodes, swapped_places, lambda rows: rows[0].update(node="nope"), lambda rows: rows.pop()],
+    ids=["nodes", "places", "unknown", "missing"],
+)
+def test_rows_of_a_sidecar_must_be_those_of_the_om(
+    gecli: Any, build: Any, tmp_path: Path, mode: str, change: Any
+) -> None:
+    entry = build("a/d.om", mode)["entry"]
+    path = tmp_path / "cache" / f"{entry}.gecli.json"
+    content = json.loads(path.read_text())
+    change(content["weights"])
+    path.write_text(json.dumps(content))
+    told = gecli("cache", "verify", "--cache-dir", "cache")
+    assert told.returncode != 0
+    assert "sidecar-invalid" in told.stdout
+    if mode == "combined":  # whose OM is written anew with the places of the rows
+        use = build("b/d.om", mode, warnings=1)  # set aside
+        assert (use["state"], use["reason"]) == ("miss", "sidecar_invalid")
+        assert files(tmp_path / "b") == files(tmp_path / "a")
