@@ -140,6 +140,8 @@ def check_input(tensor: Tensor, feeds: Mapping[str, Array]) -> Array:
             kind="RT_INPUT_SIZE",
         )
     array = np.asarray(array)
+    if not array.dtype.isnative:  # the same type in the other byte order
+        array = array.astype(array.dtype.newbyteorder("="))
     if array.dtype != tensor.dtype.numpy:
         raise RuntimeFault(
             "E13025",

@@ -136,3 +136,10 @@ def test_threads_share_models_and_get_their_own_results() -> None:
     for thread in threads:
         thread.join()
     assert wrong == []
+
+
+@pytest.mark.parametrize("dtype", [">f4", "<f4"])
+def test_arrays_of_either_byte_order_are_taken(dtype: str) -> None:
+    (found,) = SingleOps().run("Add", [A.astype(dtype), A])
+    assert found.dtype == np.dtype(np.float32)
+    np.testing.assert_array_equal(found, A + A)
