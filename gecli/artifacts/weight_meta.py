@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -83,6 +84,29 @@ def rebuilt_meta(folder: str) -> WeightMeta:
     return WeightMeta(files, is_rebuilt=True)
 
 
+def remove_odd(path: str) -> bool:
+    """Take away a link, pipe or socket that stands in place of a file; whether there was one.
+
+    Nothing is written through it: a link may lead out of the directory, a pipe to nobody. Directories stay.
+    """
+    if not is_odd(path):
+        return False
+    try:
+        os.unlink(path)
+    except OSError:
+        return False  # opening it tells why
+    return True
+
+
+def is_odd(path: str) -> bool:
+    """Whether a link, pipe, socket or device stands there."""
+    try:
+        mode = os.lstat(path).st_mode
+    except OSError:
+        return False
+    return not stat.S_ISREG(mode) and not stat.S_ISDIR(mode)
+
+
 @contextmanager
 def locked_meta(
     folder: str, *, timeout_s: float = 60.0, mode: int = 0o666
@@ -94,6 +118,7 @@ def locked_meta(
     """
     os.makedirs(folder or ".", exist_ok=True)
     path = os.path.join(folder, META_NAME)
+    remove_odd(path)
     flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
     handle = os.open(path, flags | getattr(os, "O_NONBLOCK", 0), mode)
     try:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 from gecli.artifacts.om_writer import unreadable_source
 from gecli.artifacts.publish import output_error, publishing
 from gecli.artifacts.weight_file import UnsafeWeight, base_name, open_weight, sha256_of_range
-from gecli.artifacts.weight_meta import MetaLocked, WeightMeta, locked_meta
+from gecli.artifacts.weight_meta import MetaLocked, WeightMeta, locked_meta, remove_odd
 from gecli.errors import InputError
 from gecli.planning.weight_names import aligned, combined_name, named_digest, spelled
 
@@ -121,9 +121,7 @@ def distinct_weights(weights: Sequence[ExternalWeight]) -> list[ExternalWeight]:
 def _is_in_place(folder: str, each: ExternalWeight) -> bool:
     """Whether a regular file of this name has the content. Its time becomes now: gc spares what is new."""
     path = os.path.join(folder, each.file)
-    if os.path.islink(path):
-        with suppress(OSError):
-            os.unlink(path)  # not written through: it may lead out of the directory
+    if remove_odd(path):
         return False
     if not holds_weight(folder, each.file, 0, each, whole=True):
         return False
@@ -199,6 +197,7 @@ def _find_again(folder: str, path: str, meta: WeightMeta, each: ExternalWeight) 
 
 
 def _append(path: str, missing: list[ExternalWeight], mode: int) -> None:
+    remove_odd(path)
     flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
     with os.fdopen(os.open(path, flags, mode), "r+b") as stream:
         end = stream.seek(0, os.SEEK_END)

@@ -102,6 +102,7 @@ def _compiled(options: Options, models: Sequence[str]) -> Iterator[Place]:
 
 def _weight_places(options: Options, job: Job) -> Iterator[Place]:
     """The directory of external weights; files of single weights are named by their content."""
+    from gecli.artifacts.weight_meta import is_odd
     from gecli.compiler.weight_output import DIRECTORY, MODE, weight_folder
     from gecli.planning.weight_names import COMBINED, combined_name
 
@@ -109,7 +110,9 @@ def _weight_places(options: Options, job: Job) -> Iterator[Place]:
     folder = weight_folder(job, options)
     yield Place(option, folder, is_directory=True)
     if options.integer(MODE) == COMBINED:
-        yield Place(option, os.path.join(folder, combined_name(job.stem)), in_place=option != "--output")
+        path, is_shared = os.path.join(folder, combined_name(job.stem)), option != "--output"
+        if not (is_shared and is_odd(path)):  # which is replaced, as the directory allows
+            yield Place(option, path, in_place=is_shared)
 
 
 def _computed(options: Options) -> Iterator[Place]:

@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from gecli.artifacts.publish import after_publication, place_copy
+from gecli.artifacts.weight_meta import remove_odd
 from gecli.cache.layout import OM, entry_path
 from gecli.cache.stat_index import StatIndex, StatRow, numbers_of, touch_as_witness, write_rows
 from gecli.cache.weight_files import (
@@ -143,9 +144,7 @@ def _rows_path(cache: CacheDir, folder: str) -> str:
 
 
 def _is_in_place(target: str, each: WeightRange, stats: StatIndex) -> bool:
-    if os.path.islink(target):
-        with suppress(OSError):
-            os.unlink(target)  # not written through: it may lead out of the directory
+    if remove_odd(target):
         return False
     numbers = numbers_of(target)
     if numbers is None or numbers[2] != each.length:

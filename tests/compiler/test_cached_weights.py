@@ -286,3 +286,23 @@ def test_rows_of_a_sidecar_must_be_those_of_the_om(
         use = build("b/d.om", mode, warnings=1)  # set aside
         assert (use["state"], use["reason"]) == ("miss", "sidecar_invalid")
         assert files(tmp_path / "b") == files(tmp_path / "a")
+
+
+@MODES
+@pytest.mark.parametrize("odd", ["link", "pipe"])
+def test_links_and_pipes_in_a_weight_directory_are_replaced(build: Any, tmp_path: Path, mode: str, odd: str) -> None:
+    words = ("--external-weight-dir", "w", "--no-auto-graph-key")
+    build("a/d.om", mode, *words)
+    expected = files(tmp_path / "w")
+    (tmp_path / "victim").write_bytes(b"V")
+    for name in expected:
+        path = tmp_path / "w" / name
+        path.unlink()
+        if odd == "pipe":
+            os.mkfifo(path)
+        else:
+            path.symlink_to("../victim")
+    build("a/d.om", mode, *words)
+    assert files(tmp_path / "w") == expected
+    assert not any((tmp_path / "w" / name).is_symlink() for name in expected)
+    assert (tmp_path / "victim").read_bytes() == b"V"
