@@ -150,7 +150,7 @@ def restore(directory: str, key: str, facts: Facts, stats: StatIndex) -> Restore
     """What the files of a user graph say, as far as they belong to `facts` and are whole. Reads only."""
     home = hierarchy_dir(directory, key)
     try:
-        content = _read_object(os.path.join(home, SLICING))
+        content = read_object(os.path.join(home, SLICING))
     except FileNotFoundError:
         return _without_slicing(directory, home, key)
     except OSError as error:
@@ -179,7 +179,7 @@ def _without_slicing(directory: str, home: str, key: str) -> Restored:
     if os.path.exists(os.path.join(home, RESULT)):
         return Restored([], "jit_foreign", RESULT)
     try:
-        is_flat = not os.path.isdir(home) and _read_object(os.path.join(jit_dir(directory), RESULT))
+        is_flat = not os.path.isdir(home) and read_object(os.path.join(jit_dir(directory), RESULT))
     except (OSError, ValueError):
         is_flat = False
     if is_flat and is_flat.get("user_graph_key") == key:
@@ -189,7 +189,7 @@ def _without_slicing(directory: str, home: str, key: str) -> Restored:
 
 def _listed_ids(home: str, key: str) -> list[int]:
     """The slices that the commit point names. Raises ValueError, OSError."""
-    content = _read_object(os.path.join(home, RESULT))
+    content = read_object(os.path.join(home, RESULT))
     rows = content.get("slice_graph_list")
     if content.get("user_graph_key") != key or not isinstance(rows, list) or not rows:
         raise ValueError("it is not that of this graph key")
@@ -234,7 +234,7 @@ def _fault_of_graphs(home: str, each: StoredSlice, stats: StatIndex) -> str:
 
 
 def _version_keys(home: str, slice_id: int) -> list[str]:
-    content = _read_object(os.path.join(home, str(slice_id), VERSIONS))
+    content = read_object(os.path.join(home, str(slice_id), VERSIONS))
     rows = content.get("gep_list")
     keys = [row.get("gep_graph_key") if isinstance(row, dict) else None for row in rows] if rows else []
     if not keys or not all(isinstance(key, str) and is_graph_key(key) for key in keys):
@@ -242,7 +242,7 @@ def _version_keys(home: str, slice_id: int) -> list[str]:
     return [str(key) for key in keys]
 
 
-def _read_object(path: str) -> dict[str, Any]:
+def read_object(path: str) -> dict[str, Any]:
     """Raises OSError, ValueError."""
     try:
         content = parse_json(read_regular(path, MAX_BYTES))

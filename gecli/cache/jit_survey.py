@@ -7,15 +7,10 @@ Entries in `{cache_dir}/jit` are entries like all others; `slicing_hierarchy/` s
 from __future__ import annotations
 
 import os
-from typing import Any
 
 from gecli.cache.graph_key import is_graph_key
-from gecli.cache.jit_files import HIERARCHY, SLICING, VERSIONS, Facts, hierarchy_dir, jit_dir, restore
+from gecli.cache.jit_files import HIERARCHY, SLICING, VERSIONS, Facts, hierarchy_dir, jit_dir, read_object, restore
 from gecli.cache.stat_index import StatIndex
-from gecli.json_text import parse_json
-from gecli.wire.regular_file import read_regular
-
-MAX_BYTES = 1 << 26
 
 
 def user_keys(directory: str) -> list[str]:
@@ -34,7 +29,7 @@ def listed_versions(directory: str) -> dict[str, str] | None:
         home = hierarchy_dir(directory, key)
         for name in sorted(name for name in os.listdir(home) if name.isdecimal()):
             try:
-                rows = _object(os.path.join(home, name, VERSIONS)).get("gep_list")
+                rows = read_object(os.path.join(home, name, VERSIONS)).get("gep_list")
             except FileNotFoundError:
                 continue
             except (OSError, ValueError):
@@ -48,7 +43,7 @@ def listed_versions(directory: str) -> dict[str, str] | None:
 def chain_fault(directory: str, key: str) -> str:
     """What is wrong with the slices of a graph key, every digest checked; empty when they can be believed."""
     try:
-        content = _object(os.path.join(hierarchy_dir(directory, key), SLICING))
+        content = read_object(os.path.join(hierarchy_dir(directory, key), SLICING))
     except FileNotFoundError:
         return ""  # GE's, which is only listed
     except (OSError, ValueError) as error:
@@ -56,14 +51,3 @@ def chain_fault(directory: str, key: str) -> str:
     facts = Facts(*(str(content.get(name)) for name in ("graph_fp", "toolchain_fp", "options_fp")))
     found = restore(directory, key, facts, StatIndex(trusting=False))
     return found.evidence or found.reason if found.reason not in ("", "no_entry", "jit_foreign") else ""
-
-
-def _object(path: str) -> dict[str, Any]:
-    """Raises OSError, ValueError."""
-    try:
-        content = parse_json(read_regular(path, MAX_BYTES))
-    except RecursionError as error:
-        raise ValueError("nested too deeply") from error
-    if not isinstance(content, dict):
-        raise ValueError("it is no JSON object")
-    return content

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from gecli.artifacts.side_by_side import for_each
 from gecli.artifacts.weight_meta import MetaLocked
 from gecli.artifacts.weight_writer import append_weights, distinct_weights, holds_weight, record_split, write_checked
 from gecli.cache.layout import SHARED_MODE
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from gecli.planning.external_weights import ExternalWeight
 
 LOCK_TIMEOUT_S = 60.0
-MANY_FILES, WRITERS = 8, 8
+WRITERS = 8
 
 
 def ranges_of(weights: Sequence[ExternalWeight]) -> list[WeightRange]:
@@ -37,7 +38,8 @@ def store_single_files(directory: str, weights: Sequence[ExternalWeight], mode: 
     """
     folder = _made_folder(directory, mode)
     missing = [each for each in distinct_weights(weights) if not _is_there(folder, each, stats)]
-    for each in _by_several(missing, lambda each: _store_one(folder, each, mode)):
+    for_each(missing, lambda each: _store_one(folder, each, mode), _thread_count())
+    for each in missing:
         stats.add(witness_row(os.path.join(folder, each.file), each.sha256))
     sync_directory(folder)
     record_split(folder, sorted({each.file for each in weights}))
@@ -53,33 +55,6 @@ def _store_one(folder: str, each: ExternalWeight, mode: int) -> None:
         except FileExistsError:
             if not holds_weight(folder, each.file, 0, each, whole=True):
                 os.rename(made, path)  # damaged, or no file of ours
-
-
-def _by_several(weights: list[ExternalWeight], store: Callable[[ExternalWeight], None]) -> list[ExternalWeight]:
-    """Store many weights by several threads, because each waits for the disk; all of them, or the first error."""
-    left = iter(weights)  # each is handed out once, whoever asks
-    faults: list[Exception] = []
-
-    def work() -> None:
-        try:
-            for each in left:
-                store(each)
-        except Exception as fault:
-            faults.append(fault)
-
-    helpers = []
-    if len(weights) > MANY_FILES:
-        from threading import Thread
-
-        helpers = [Thread(target=work, daemon=True) for _ in range(_thread_count() - 1)]
-        for helper in helpers:
-            helper.start()
-    work()
-    for helper in helpers:
-        helper.join()
-    if faults:
-        raise faults[0]
-    return weights
 
 
 def _thread_count() -> int:
