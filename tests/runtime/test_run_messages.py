@@ -52,7 +52,8 @@ def refused(gecli: Gecli, status: int, *words: str) -> str:
 
 def test_files_in_place_of_an_om_are_named_with_the_command_that_helps(gecli: Gecli, evaluation: str) -> None:
     told = refused(gecli, 3, "run", str(DIGITS))
-    assert "this is an ONNX model, not an OM file" in told and f"do:  gecli compile {DIGITS}" in told
+    assert "this is an ONNX model, not an OM file" in told
+    assert f"do:  gecli run --jit {DIGITS}, or gecli compile {DIGITS} -o " in told
     told = refused(gecli, 3, "run", "s/conv_eval.rdcpkt")
     assert "this is a variable packet" in told and "do:  gecli run s/conv_eval.om" in told
     assert "do:  gecli run s/conv_eval.om\n" in refused(gecli, 3, "run", "s/conv_eval")

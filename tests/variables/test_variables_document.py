@@ -25,7 +25,8 @@ def _attribute_of_package(name: str) -> bool:
 
 
 def test_every_name_of_ours_in_the_table_exists() -> None:
-    rows = [line.split("|")[2] for line in TEXT.splitlines() if line.startswith("| `")]
+    ours, _, _ = TEXT.partition("## Resource and temporary variables")  # names of operators
+    rows = [line.split("|")[2] for line in ours.splitlines() if line.startswith("| `")]
     named = [name for row in rows for name in re.findall(r"`([A-Za-z_.]+)", row)]
     assert len(named) >= 50
     assert not [name for name in named if name != "MemoryLimits.checked_" and not _attribute_of_package(name)]
