@@ -26,7 +26,7 @@ MAX_BYTES = 1 << 48  # no address space is larger; numpy refuses sizes near 2 **
 _SOURCES = DATA_TYPES | {"FileConstant"}
 # Bytes of memory for a variable or weight file that nothing reads, with its node; measured with CPython 3.11.
 _VARIABLE_COST, _WEIGHT_FILE_COST = 900, 1300
-_FREE_BYTES = 25 << 20  # what the interpreter with numpy leaves of 64 MiB
+_FREE_BYTES = 18 << 20  # what the interpreter with numpy leaves of 64 MiB where kernels map most of its libraries
 _DO = "compile the model again; the file does not agree with itself"
 
 

@@ -35,7 +35,7 @@ HOSTILE: dict[str, tuple[int, Callable[[], bytes]]] = {
     "a long number": (REFUSED, lambda: HEAD + b"op { id: " + b"9" * SIZE + b" } }"),
     "nodes of no bytes": (REFUSED, lambda: DUMP + b"node{}" * (SIZE // 6) + b"}"),
     "attributes": (REFUSED, lambda: DUMP + NODE + repeated(lambda k: b'attribute{name:"%x" i:1}' % k, SIZE) + b"} }"),
-    "descriptors that are left out": (READ, lambda: DUMP + MANY_DESCS * (SIZE // len(MANY_DESCS)) + b"}"),
+    "descriptors that are left out": (READ, lambda: DUMP + MANY_DESCS * (SIZE // 2 // len(MANY_DESCS)) + b"}"),
 }  # fmt: skip
 
 
