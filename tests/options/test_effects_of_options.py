@@ -79,7 +79,7 @@ BLAS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 @pytest.mark.parametrize(
     "option, asked, count",
     [(3, {}, 3), (None, {}, usable_cores()), (0, {}, usable_cores()), (None, {BLAS[0]: "1"}, 1)]
-    + [(4, {BLAS[1]: "1"}, 4), (None, {BLAS[0]: "x", BLAS[1]: "1,2", BLAS[2]: "0"}, 1)],
+    + [(4, {BLAS[1]: "1"}, 4), (0, {BLAS[1]: "1"}, 1), (None, {BLAS[0]: "x", BLAS[1]: "1,2", BLAS[2]: "0"}, 1)],
 )
 def test_threads_are_those_of_the_steps_and_blas_has_one(
     option: int | None, asked: dict[str, str], count: int, monkeypatch: pytest.MonkeyPatch
