@@ -208,6 +208,7 @@ COMPILE_OPTIONS: tuple[Option, ...] = (
           fingerprint=False),
     _rest("profile", "--profile", "str", None, "Use a profile of gecli.toml.", "NAME", fingerprint=False),
     _rest("threads", "--threads", "int", None, "Threads of a run; default, also for 0: the cores, or what "
-          "OPENBLAS_NUM_THREADS or OMP_NUM_THREADS allows. A compile uses one for its constants, so that they are the same everywhere.", "N",
+          "OPENBLAS_NUM_THREADS or OMP_NUM_THREADS allows. A compile uses one for its constants, so that they are the "
+          "same everywhere.", "N",
           bounds=(0, INT64_MAX), env="GECLI_THREADS", fingerprint=False, subcommands=("compile", "run")),
 )  # fmt: skip
