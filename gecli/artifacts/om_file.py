@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from gecli.wire.attribute_names import AttrNames
     from gecli.wire.byte_source import FileSource
+    from gecli.wire.memory_budget import MemoryBudget
     from gecli.wire.model_record import ModelRecord
     from gecli.wire.task import Task, TaskList
     from gecli.wire.task_audit import OpStreams, TaskAudit
@@ -46,6 +47,7 @@ class OmFile:
     warnings: list[Diagnostic] = field(default_factory=list)
     _root_names: list[AttrNames | None] = field(default_factory=list, repr=False, compare=False)
     _op_streams: dict[int, OpStreams] = field(default_factory=dict, repr=False, compare=False)
+    _costs: dict[tuple[str, int], int] = field(default_factory=dict, repr=False, compare=False)  # of graphs and tasks
 
     @property
     def root(self) -> OmModel:
@@ -96,7 +98,6 @@ class OmFile:
         names, for the further models of a file; it is looked up when not given.
         """
         from gecli.wire.attributes import WeightArea
-        from gecli.wire.memory_budget import MemoryBudget
         from gecli.wire.model_decoder import decode_model
         from gecli.wire.task_audit import OpStreams
 
@@ -109,8 +110,8 @@ class OmFile:
         if weights is not None:
             held = max(min(weights.size_bytes, end - weights.offset_bytes), 0)
             area = WeightArea(self.path, weights.offset_bytes, held)
-        # Models of one file may all be in memory at once.
-        size = sum(item.size_bytes for item in self.models[index].partitions)
+        budget = self._budget(index, beside="tasks")
+        room = budget.left
         with self.source(part) as source:
             model = decode_model(
                 source,
@@ -118,12 +119,25 @@ class OmFile:
                 file_size=end,
                 weights=area,
                 root_names=root_names,
-                budget=MemoryBudget(size, len(self.models)),
+                budget=budget,
             )
+        self._costs["graph", index] = room - budget.left
         if not self.is_mobile:
             self._compare_sizes(model, 0 if weights is None else weights.size_bytes, part.offset_bytes)
             self._op_streams[index] = OpStreams(model)
         return model
+
+    def _budget(self, index: int, *, beside: str) -> MemoryBudget:
+        """What may be spent on one part of a model, graph or tasks, `beside` what the other one took.
+
+        Both parts of all models of a file may be in memory at once.
+        """
+        from gecli.wire.memory_budget import MemoryBudget
+
+        size = sum(item.size_bytes for item in self.models[index].partitions)
+        budget = MemoryBudget(size, len(self.models))
+        budget.left -= self._costs.get((beside, index), 0)
+        return budget
 
     def _compare_sizes(self, model: ModelRecord, held: int, offset: int) -> None:
         """A size of the weights that is not that of the table is a warning: the table is used."""
@@ -168,8 +182,12 @@ class OmFile:
         part = self.models[index].partition(PartitionType.TASK_INFO)
         if part is None:
             return None
+        budget = self._budget(index, beside="graph")
+        room = budget.left
         with self.source(part) as source:
-            return decode_tasks(source, path=self.path)
+            tasks = decode_tasks(source, path=self.path, budget=budget)
+        self._costs["tasks", index] = room - budget.left
+        return tasks
 
     def task_counts(self, index: int = 0, audit: TaskAudit | None = None) -> tuple[TaskList, Counter[str]] | None:
         """TASK_INFO without its tasks, and how many there are of which type; None without one.
@@ -182,7 +200,7 @@ class OmFile:
         if part is None:
             return None
         with self.source(part) as source:
-            return count_tasks(source, path=self.path, audit=audit)
+            return count_tasks(source, path=self.path, audit=audit, budget=self._budget(index, beside="graph"))
 
     def each_task(self, index: int = 0) -> Iterator[Task]:
         """The tasks of one model, none of them kept. Raises InputError (bad-proto)."""

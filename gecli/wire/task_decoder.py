@@ -26,28 +26,39 @@ _TASK_COST, _ARGUMENT_COST = 300, 40  # bytes of memory, roughly
 Message = Any
 
 
-def decode_tasks(data: bytes | ByteSource, *, path: str | None = None, offset: int = 0) -> TaskList:
-    """The task list in ModelTaskDef bytes. Raises InputError (bad-proto). `offset` is the place of bytes in memory."""
+def decode_tasks(
+    data: bytes | ByteSource, *, path: str | None = None, offset: int = 0, budget: MemoryBudget | None = None
+) -> TaskList:
+    """The task list in ModelTaskDef bytes. Raises InputError (bad-proto). `offset` is the place of bytes in memory.
+
+    `budget` bounds the memory of the list, by the size of `data` when it is not given.
+    """
     source: ByteSource = MemorySource(data, None, offset) if isinstance(data, bytes) else data
     plain: list[bytes] = []
     with _reported(source, path), collector_paused():
-        tasks = tuple(_tasks(source, plain, MemoryBudget(source.size)))
+        budget = budget or MemoryBudget(source.size)
+        tasks = tuple(_tasks(source, plain, budget, are_kept=True))
         return _task_list(plain, tasks)
 
 
 def each_task(source: ByteSource, *, path: str | None = None) -> Iterator[Task]:
     """The tasks one by one, none of them kept. Raises InputError (bad-proto)."""
     with _reported(source, path):
-        yield from _tasks(source, [])
+        yield from _tasks(source, [], MemoryBudget(source.size))
 
 
 def count_tasks(
-    source: ByteSource, *, path: str | None = None, audit: TaskAudit | None = None
+    source: ByteSource,
+    *,
+    path: str | None = None,
+    audit: TaskAudit | None = None,
+    budget: MemoryBudget | None = None,
 ) -> tuple[TaskList, Counter[str]]:
     """The task list without its tasks, and how many there are of which type. Raises InputError (bad-proto)."""
     plain: list[bytes] = []
     with _reported(source, path):
-        counts = Counter(task.type for task in _tasks(source, plain, audit=audit))
+        budget = budget or MemoryBudget(source.size)
+        counts = Counter(task.type for task in _tasks(source, plain, budget, audit))
         named = Counter[str]()
         for kind, count in counts.items():
             named[enum_name(TaskType, kind)] += count
@@ -84,14 +95,18 @@ def check_tasks(
 
 
 def _tasks(
-    source: ByteSource, plain: list[bytes], kept: MemoryBudget | None = None, audit: TaskAudit | None = None
+    source: ByteSource,
+    plain: list[bytes],
+    budget: MemoryBudget,
+    audit: TaskAudit | None = None,
+    *,
+    are_kept: bool = False,
 ) -> Iterator[Task]:
-    """The tasks; the fields of the list itself are added to `plain`. `kept` bounds what keeping the tasks takes.
+    """The tasks; the fields of the list itself are added to `plain`.
 
-    Raises WireError.
+    `budget` bounds what these take, and the tasks where they are kept. Raises WireError.
     """
     scanner = FieldScanner(source)
-    budget = MemoryBudget(source.size)  # of what is collected in `plain`
     count = 0
     for span in scanner.spans(0, source.size):
         is_task = span.number == TASKS and span.kind == LENGTH_DELIMITED
@@ -106,8 +121,8 @@ def _tasks(
                 task = _task(message)
                 if audit is not None:
                     audit.see(message)
-                if kept is not None:
-                    kept.spend(_TASK_COST + _ARGUMENT_COST * len(task.args))
+                if are_kept:
+                    budget.spend(_TASK_COST + _ARGUMENT_COST * len(task.args))
                 yield task
                 count += 1
             else:

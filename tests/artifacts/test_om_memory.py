@@ -211,6 +211,44 @@ def test_a_hostile_file_takes_no_more_than_twice_its_size_and_64_mib(name: str, 
     assert peak < limit, f"{peak / MIB:.1f} MiB of {limit / MIB:.1f}, {said}"
 
 
+READ_BOTH = """
+import sys
+from gecli.artifacts.om_file import read_om
+from gecli.errors import InputError
+om = read_om(sys.argv[1])
+held, said = [], []
+for part in sys.argv[2:]:
+    try:
+        held.append(getattr(om, part)())
+    except InputError as error:
+        said.append(error.first.where)
+print("refused", *said)
+"""
+
+
+@pytest.mark.parametrize("order", [("model", "tasks"), ("tasks", "model")])
+def test_graph_and_tasks_of_one_file_share_what_every_file_may_cost(order: tuple[str, str], tmp_path: Path) -> None:
+    path = tmp_path / "both.om"
+    graph = hostile_graphs.HOSTILE["operators with a name"](300 << 10)
+    path.write_bytes(spec.om_wide([(0, graph), (2, b"\x52\0" * 70_000)]))
+    peak, status, said = measured("-c", READ_BOTH, str(path), *order)
+    limit = 2 * path.stat().st_size + ALLOWED_BYTES
+    names = {"model": "MODEL_DEF", "tasks": "TASK_INFO"}
+    assert (status, said) == (0, f"refused {names[order[1]]}")
+    assert peak < limit, f"{peak / MIB:.1f} MiB of {limit / MIB:.1f}"
+    assert all(measured("-c", READ_BOTH, str(path), part)[2] == "refused" for part in order)
+
+
+def test_tasks_that_are_read_again_cost_no_more(tmp_path: Path) -> None:
+    path = tmp_path / "tasks.om"
+    path.write_bytes(spec.om_wide([(0, graph_of(b"")), (2, b"\x52\0" * 60_000)]))
+    om = read_om(path)
+    for _ in range(3):
+        tasks = om.tasks()
+        assert tasks is not None and len(tasks.tasks) == 60_000
+        assert len(om.model().root.nodes) == 0
+
+
 LARGE = 8 * MIB  # where objects of a few bytes each pass the 64 MiB
 WORST = ("control edges", "names of graph inputs", "lists of tensors", "constants outside")
 OTHERS = [pytest.param(name, marks=pytest.mark.slow) for name in hostile_graphs.HOSTILE if name not in WORST]
