@@ -38,7 +38,7 @@ HOST_SVM_BASE = 128 * GIB
 MEMORY_HBM = 2
 TASK_VERSION = "gecli-sim-1"
 SO_NAME = "libgecli_sim.so"
-FRAMEWORK_NAMES = {"onnx": "Onnx", "json": "MindSpore", "tf": "TensorFlow"}
+FRAMEWORK_NAMES = {"onnx": "Onnx", "json": "GE", "tf": "TensorFlow"}  # JSON graphs are GE's own
 # Attributes written beside those that the operator class declares (design: deterministic, lean files).
 WRITTEN_ATTRS = frozenset(
     (VALUE, DATA_INDEX, PARENT_NODE_INDEX, ORIGINAL_OP_NAMES, INPUT_IS_VAR, OUTPUT_IS_VAR, COPY_FROM_VAR, COPIED_VALUE)

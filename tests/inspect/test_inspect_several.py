@@ -297,3 +297,11 @@ def test_a_part_of_a_file_without_a_container_is_the_file(inspect: Inspect, file
         inspect(files["idx"], "--hex", "file:0:4").out
         == '00000000  7b 22 63 61                                       |{"ca|\n'
     )
+
+
+def test_the_summary_names_no_framework_for_a_graph_that_comes_from_none(
+    inspect: Inspect, conv_train_om: Path, digits_om: Path
+) -> None:
+    assert "  from GE  by gecli " in inspect(conv_train_om, "--summary").out
+    assert "  from Onnx  by gecli " in inspect(digits_om, "--summary").out
+    assert "framework_type[GE]" in inspect(conv_train_om, "--info").out
