@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from .conftest import REAL, Inspect
+from .conftest import REAL, Inspect, model_def, wide_om
 
 VAE = REAL / "ascend310-2022-vae.om"
 MODEL_DEF = slice(308, 308 + 154630)
@@ -107,6 +107,35 @@ def test_salvage_does_not_advise_itself(size: int, tmp_path: Path, inspect: Insp
     shown = inspect("short.om", "--salvage")
     assert (shown.status, "`gecli inspect-om --salvage`" in shown.err) == (3, False)
     assert "--salvage" in inspect("short.om").err
+
+
+@pytest.mark.parametrize("words", [["--oneline"], [], ["--json"], ["--nodes"]], ids=" ".join)
+@pytest.mark.parametrize("size", [290, 60_000])
+def test_salvage_is_not_advised_where_it_was_given_for_several_files(
+    words: list[str], size: int, tmp_path: Path, inspect: Inspect
+) -> None:
+    (tmp_path / "short.om").write_bytes(VAE.read_bytes()[:size])
+    given = inspect("short.om", VAE, "--salvage", *words)
+    assert (given.status, "--salvage" in given.out + given.err) == (3, False)
+    assert "to see what is left of it" in given.err
+
+
+@pytest.mark.parametrize("words", [["--strict"], ["--strict", "--oneline"]], ids=" ".join)
+def test_salvage_is_not_advised_for_a_part_that_cannot_be_read(
+    words: list[str], tmp_path: Path, inspect: Inspect
+) -> None:
+    model = model_def('name: "m" graph { name: "g" }')
+    (tmp_path / "tasks.om").write_bytes(wide_om((0, model), (2, b"\x52\xff")))
+    assert "`gecli inspect-om --salvage`" in inspect("tasks.om", "--strict").err
+    given = inspect("tasks.om", "--salvage", *words)
+    assert "--salvage" not in given.out + given.err
+
+
+@pytest.mark.parametrize("view", ["--io", "--nodes", "--vars"])
+def test_a_view_that_salvage_cannot_show_does_not_advise_salvage(view: str, tmp_path: Path, inspect: Inspect) -> None:
+    (tmp_path / "t60k.om").write_bytes(VAE.read_bytes()[:60_000])
+    shown = inspect("t60k.om", "--salvage", view)
+    assert (shown.status, "--salvage" in shown.err, "leave the view out" in shown.err) == (3, False, True)
 
 
 def test_a_view_of_a_cut_model_says_how_much_of_it_is_left(tmp_path: Path, inspect: Inspect) -> None:

@@ -28,6 +28,7 @@ COPY_BYTES = 1 << 20
 DRAWN_ROWS = 1000  # rich takes milliseconds for each
 LINES_AT_ONCE = 500
 CHUNKS_AT_ONCE = 500
+COPY_AGAIN = "copy or compile the file again"
 
 
 class Screen(Protocol):
@@ -121,6 +122,8 @@ def _several(options: Options, paths: list[str], screen: Screen, out: Output, st
                 warnings = _warnings(subject, options, path, place)
             except InputError as error:
                 found = _named(error, path, place)
+                if options.flag("salvage"):
+                    found = _with_salvage_given(found, "give this file alone to see what is left of it")
                 screen.report(found.diagnostics)
                 status = status or found.exit_status
                 documents.append({"path": path, "errors": [each.as_json() for each in found.diagnostics]})
@@ -153,6 +156,8 @@ def _one_line_each(options: Options, paths: list[str], screen: Screen, out: Outp
                 problems = _warnings(subject, options, path, place)
             except InputError as error:
                 found = _named(error, path, place)
+                if options.flag("salvage"):
+                    found = _with_salvage_given(found, "give this file without --oneline to see what is left of it")
                 problems = list(found.diagnostics)
                 row = {"path": path, "ok": False, "kind": found.kind or None, "name": None, "soc": None,
                        "signature": None, "size": None, "error": found.first.message}  # fmt: skip
@@ -262,6 +267,8 @@ def _warnings(subject: Subject, options: Options, path: str, place: str) -> list
     if options.flag("strict"):
         _check_all(subject)
     found = [_renamed(warning, path, place) for warning in subject.warnings]
+    if options.flag("salvage"):
+        found = [_without_salvage(warning) for warning in found]
     return [each if _is_fixed(each) else replace(each, severity=_severity(each, severity)) for each in found]
 
 
@@ -321,14 +328,18 @@ def _salvaged(error: InputError, options: Options, path: str, place: str, screen
     return found.exit_status
 
 
-def _with_salvage_given(error: InputError) -> InputError:
-    """The remedy of the catalogue names --salvage, which was given already."""
-    told = InputError.of(
-        each if each.do or "--salvage" not in _remedy(each) else replace(each, do="copy or compile the file again")
-        for each in error.diagnostics
-    )
+def _with_salvage_given(error: InputError, do: str = COPY_AGAIN) -> InputError:
+    """The error whose remedies do not name --salvage, which was given already."""
+    told = InputError.of(_without_salvage(each, do) for each in error.diagnostics)
     assert isinstance(told, InputError)
     return told
+
+
+def _without_salvage(diagnostic: Diagnostic, do: str = COPY_AGAIN) -> Diagnostic:
+    """`do` in the place of a remedy of the catalogue that names --salvage."""
+    if diagnostic.do or "--salvage" not in _remedy(diagnostic):
+        return diagnostic
+    return replace(diagnostic, do=do)
 
 
 def _remedy(diagnostic: Diagnostic) -> str:
