@@ -39,11 +39,12 @@ _waiting: _Publication | None = None
 class _Publication:
     """Whole files that wait for the end of their block, and what is done when they are in place."""
 
-    __slots__ = ("actions", "files", "held", "left_behind")
+    __slots__ = ("actions", "files", "held", "left_behind", "undos")
 
     def __init__(self) -> None:
         self.files: list[_File] = []
         self.actions: list[Callable[[], object]] = []
+        self.undos: list[Callable[[], bool]] = []
         self.held = ExitStack()
         self.left_behind: dict[str, list[str]] = {}  # temporary files in each directory when it was first written to
 
@@ -64,6 +65,7 @@ class _Publication:
                         os.replace(temporary, target)
                     _temporaries.discard(temporary)
                     del self.files[0]
+                    self.undos.clear()  # a file that is in place may need what they would take back
                     _close(descriptor)
                 while self.actions:
                     self.actions[0]()
@@ -75,17 +77,25 @@ class _Publication:
                 if self.files and not os.path.lexists(self.files[0][0]):  # it struck behind the rename
                     _temporaries.discard(self.files[0][0])
                     del self.files[0]
+        self.undos.clear()
         if stop is not None:
             raise stop
 
-    def withdraw(self, files: int = 0, actions: int = 0) -> None:
-        """Remove the files that wait, except for the first ones."""
+    def withdraw(self, files: int = 0, actions: int = 0, undos: int = 0) -> None:
+        """Remove the files that wait, except for the first ones, and take back what was done for them."""
         while len(self.files) > files:
             temporary, _, _, made, descriptor = self.files[-1]
             _withdraw(temporary, made)
             del self.files[-1]
             _close(descriptor)
         del self.actions[actions:]
+        undos_left = self.undos[undos:]
+        del self.undos[undos:]
+        while undos_left:  # those of several processes come in any order, and an earlier change waits for a later one
+            count = len(undos_left)
+            undos_left = [undo for undo in reversed(undos_left) if not undo()][::-1]
+            if len(undos_left) == count:
+                break
 
 
 def _sync_one(file: _File) -> None:
@@ -131,11 +141,12 @@ def published_together() -> Iterator[None]:
     """
     global _waiting
     if _waiting is not None:
-        outer, files, actions = _waiting, len(_waiting.files), len(_waiting.actions)
+        outer = _waiting
+        before = len(outer.files), len(outer.actions), len(outer.undos)
         try:
             yield
         except BaseException:
-            outer.withdraw(files, actions)
+            outer.withdraw(*before)
             raise
         return
     block = _waiting = _Publication()
@@ -170,6 +181,15 @@ def after_publication(action: Callable[[], object]) -> None:
         _waiting.actions.append(action)
 
 
+def on_withdrawal(undo: Callable[[], bool]) -> None:
+    """Call `undo` when the running block ends with an error and nothing of it is in place.
+
+    It says whether it did its work, and is asked again when another one did; it may not raise.
+    """
+    if _waiting is not None:
+        _waiting.undos.append(undo)
+
+
 @contextmanager
 def held_until_published(manager: AbstractContextManager[object]) -> Iterator[None]:
     """Enter a context (a lock) that is left with this block, or at the end of the running `published_together`."""
@@ -198,21 +218,24 @@ def start_apart() -> None:
     _temporaries.clear()
 
 
-def handed_over() -> tuple[list[_File], list[Callable[[], object]]]:
+def handed_over() -> tuple[list[_File], list[Callable[[], object]], list[Callable[[], bool]]]:
     """What this process has waiting, for another one to `take_over`. The locks stay here as long as the process."""
     assert _waiting is not None
     files = [(*file[:4], -1) for file in _waiting.files]
-    found = files, _waiting.actions
-    _waiting.files, _waiting.actions = [], []
+    found = files, _waiting.actions, _waiting.undos
+    _waiting.files, _waiting.actions, _waiting.undos = [], [], []
     return found
 
 
-def take_over(files: Sequence[_File], actions: Sequence[Callable[[], object]]) -> None:
+def take_over(
+    files: Sequence[_File], actions: Sequence[Callable[[], object]], undos: Sequence[Callable[[], bool]]
+) -> None:
     """Publish at the end of the running block what another process has written."""
     assert _waiting is not None
     _temporaries.update(temporary for temporary, *_ in files)
     _waiting.files += files
     _waiting.actions += actions
+    _waiting.undos += undos
 
 
 def lock_taken_over() -> None:
@@ -250,7 +273,7 @@ def publishing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
             yield stream
         return
     with _reported(shown):
-        made = _make_folders(os.path.dirname(target))
+        made = make_folders(os.path.dirname(target))
     _remove_left_behind(target)
     temporary = ""
     try:
@@ -376,8 +399,8 @@ def _new_temporary(target: str) -> tuple[str, int]:
     return path, handle
 
 
-def _make_folders(folder: str) -> list[str]:
-    """Make a directory and those above it; returns the new ones, the deepest first."""
+def make_folders(folder: str) -> list[str]:
+    """Make a directory, given by its whole path, and those above it; returns the new ones, the deepest first."""
     if os.path.isdir(folder):
         return []
     made = []

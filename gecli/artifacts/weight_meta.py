@@ -10,7 +10,7 @@ import os
 import stat
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import field
 from typing import Any
 
@@ -44,6 +44,9 @@ class WeightMeta:
 
         content = {**self.others, FILES: self.files, OFFSETS: self.offsets}
         return json.dumps(content, indent=4, sort_keys=True, ensure_ascii=False)
+
+    def data(self) -> bytes:
+        return self.text().encode("utf-8", "surrogateescape")
 
     def record(self, spelling: str, path: str, offset: int | None = None) -> None:
         """Note where a content lies; without an offset it is a file of its own, and an older offset is dropped."""
@@ -107,27 +110,94 @@ def is_odd(path: str) -> bool:
     return not stat.S_ISREG(mode) and not stat.S_ISDIR(mode)
 
 
+class MetaFile:
+    """`meta.json`, open and locked. `before` is what it held then: None for a file that was made just now."""
+
+    __slots__ = ("before", "changed_ns", "handle")
+
+    def __init__(self, handle: int, *, is_new: bool) -> None:
+        self.handle = handle
+        self.before = None if is_new else _read(handle)
+        self.changed_ns = os.fstat(handle).st_mtime_ns
+
+    def meta(self, folder: str) -> WeightMeta:
+        return parse_meta(self.before or b"") or rebuilt_meta(folder)
+
+    def rewrite(self, data: bytes) -> None:
+        """Change the content in place. What was there is put back when the disk is full. Raises OSError."""
+        if data == self.before:
+            return
+        try:
+            _write_over(self.handle, data)
+        except BaseException:
+            with suppress(OSError):
+                _write_over(self.handle, self.before or b"")
+            raise
+
+    def set_time(self, time_ns: int) -> bool:
+        """Set the time of the last change; whether the file system keeps it as exactly as that."""
+        try:
+            os.utime(self.handle, ns=(time_ns, time_ns))
+        except (OSError, TypeError, NotImplementedError):  # a system that knows no descriptor there
+            return False
+        return os.fstat(self.handle).st_mtime_ns == time_ns
+
+
+@contextmanager
+def locked_file(folder: str, *, timeout_s: float = 60.0, mode: int = 0o666) -> Iterator[MetaFile]:
+    """`meta.json` with its lock held. It is made if it is missing, and goes again when the block ends with an error.
+
+    Read after the lock was taken, because a peer may have waited too. Raises OSError, and MetaLocked.
+    """
+    path = os.path.join(folder, META_NAME)
+    remove_odd(path)
+    handle, is_new = _open_locked(path, time.monotonic() + timeout_s, mode)
+    try:
+        yield MetaFile(handle, is_new=is_new)
+    except BaseException:
+        if is_new:
+            with suppress(OSError):
+                os.unlink(path)
+        raise
+    finally:
+        os.close(handle)
+
+
 @contextmanager
 def locked_meta(
     folder: str, *, timeout_s: float = 60.0, mode: int = 0o666
 ) -> Iterator[tuple[WeightMeta, Callable[[], None]]]:
     """The content of `meta.json` and a function that writes it back, with its lock held.
 
-    The directory is made, and the file if it is missing. Read after the lock was taken, because a peer may have
-    waited too. Raises OSError, and MetaLocked.
+    The directory is made, and the file if it is missing. Raises OSError, and MetaLocked.
     """
     os.makedirs(folder or ".", exist_ok=True)
-    path = os.path.join(folder, META_NAME)
-    remove_odd(path)
-    flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
-    handle = os.open(path, flags | getattr(os, "O_NONBLOCK", 0), mode)
-    try:
-        _lock(handle, time.monotonic() + timeout_s)
-        before = _read(handle)
-        meta = parse_meta(before) or rebuilt_meta(folder)
-        yield meta, lambda: _rewrite(handle, before, meta.text().encode("utf-8", "surrogateescape"))
-    finally:
-        os.close(handle)
+    with locked_file(folder, timeout_s=timeout_s, mode=mode) as file:
+        meta = file.meta(folder)
+        yield meta, lambda: file.rewrite(meta.data())
+
+
+def _open_locked(path: str, end: float, mode: int) -> tuple[int, bool]:
+    """The locked descriptor of the file that has the name, and whether it is new and nobody else wrote to it."""
+    flags = os.O_RDWR | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+    while True:
+        try:
+            handle, is_new = os.open(path, flags), False
+        except FileNotFoundError:
+            try:
+                handle, is_new = os.open(path, flags | os.O_CREAT | os.O_EXCL, mode), True
+            except FileExistsError:
+                continue
+        try:
+            _lock(handle, end)
+            found = os.fstat(handle)
+            with suppress(FileNotFoundError):
+                if os.path.samestat(found, os.stat(path)) or time.monotonic() >= end:
+                    return handle, is_new and not found.st_size
+        except BaseException:
+            os.close(handle)
+            raise
+        os.close(handle)  # a failed compile took it away again
 
 
 def _lock(handle: int, end: float) -> None:
@@ -158,11 +228,10 @@ def _read(handle: int) -> bytes:
     return b"".join(parts)
 
 
-def _rewrite(handle: int, before: bytes, data: bytes) -> None:
-    if data == before:
-        return
-    os.ftruncate(handle, 0)
+def _write_over(handle: int, data: bytes) -> None:
+    """Not emptied first: a full disk would not take back what was there."""
     at = 0
     while at < len(data):
         at += os.pwrite(handle, data[at:], at)
+    os.ftruncate(handle, len(data))
     os.fsync(handle)

@@ -8,20 +8,24 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Iterator, Sequence
+import stat
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 from gecli.artifacts.om_writer import unreadable_source
-from gecli.artifacts.publish import output_error, publishing
+from gecli.artifacts.publish import make_folders, on_withdrawal, output_error, publishing
 from gecli.artifacts.weight_file import UnsafeWeight, base_name, open_weight, sha256_of_range
-from gecli.artifacts.weight_meta import MetaLocked, WeightMeta, locked_meta, remove_odd
+from gecli.artifacts.weight_meta import MetaFile, MetaLocked, WeightMeta, locked_file, locked_meta, remove_odd
 from gecli.errors import InputError
-from gecli.planning.weight_names import aligned, combined_name, named_digest, spelled
+from gecli.planning.weight_names import META_NAME, aligned, combined_name, named_digest, spelled
 
 if TYPE_CHECKING:
     from gecli.planning.external_weights import ExternalWeight
 
+TAKE_BACK_TIMEOUT_S = 2.0
 _ZEROS = bytes(512)
 
 
@@ -73,9 +77,12 @@ def record_split(folder: str, names: Iterable[str], *, timeout_s: float = 2.0) -
 def append_combined(
     folder: str, stem: str, weights: Sequence[ExternalWeight], *, timeout_s: float = 60.0
 ) -> list[WeightFile]:
-    """As `append_weights`; the files that hold the weights then. Raises OutputError, InputError, MetaLocked."""
+    """As `append_weights`; the files that hold the weights then. Raises OutputError, InputError, MetaLocked.
+
+    What was written is taken back when the running block of `published_together` fails.
+    """
     try:
-        append_weights(folder, stem, weights, timeout_s=timeout_s)
+        on_withdrawal(append_weights(folder, stem, weights, timeout_s=timeout_s))
         return [_whole(os.path.join(folder, each)) for each in sorted({weight.file for weight in weights})]
     except EOFError as error:
         raise unreadable_source(error) from error
@@ -88,26 +95,111 @@ def append_combined(
 
 def append_weights(
     folder: str, stem: str, weights: Sequence[ExternalWeight], *, timeout_s: float = 60.0, mode: int = 0o666
-) -> None:
+) -> Callable[[], bool]:
     """Put weights behind what the model's combined file in `folder` holds, unless the directory has them already.
 
     Lets the nodes name the places. A range counts as held when its bytes hash right, whatever `meta.json` says, and is
-    recorded after it is on the disk; so a crash leaves bytes that nobody names. Raises OSError, EOFError, InputError,
+    recorded after it is on the disk; so a crash leaves bytes that nobody names. An error leaves both files as they
+    were. Returns what takes it all back, if nobody has used the directory since. Raises OSError, EOFError, InputError,
     MetaLocked.
     """
     path = os.path.join(folder, combined_name(stem))
-    with locked_meta(folder, timeout_s=timeout_s, mode=mode) as (meta, save):
-        missing = [
-            each
-            for each in distinct_weights(weights)
-            if not _find(folder, meta, each) and not (meta.is_rebuilt and _find_again(folder, path, meta, each))
-        ]
-        if missing:
-            _append(path, missing, mode)
-            for each in missing:
-                meta.record(spelled(each.sha256), path, each.offset_bytes)
-        _let_equals_follow(weights)
-        save()
+    made = make_folders(os.path.realpath(folder))
+    try:
+        with locked_file(folder, timeout_s=timeout_s, mode=mode) as file:
+            old_size = _size_of(path)
+            try:
+                _append_missing(folder, path, weights, file, mode)
+            except BaseException:
+                _shorten(path, old_size)
+                raise
+            now = time.time_ns()
+            is_marked = file.set_time(now)  # a compile that finds its weights here changes no byte
+            change = _Change(folder, path, old_size, _size_of(path), file.before, file.changed_ns, now, tuple(made))
+    except BaseException:
+        _remove_folders(made)
+        raise
+    return partial(_take_back, change) if is_marked else _keep
+
+
+def _append_missing(folder: str, path: str, weights: Sequence[ExternalWeight], file: MetaFile, mode: int) -> None:
+    meta = file.meta(folder)
+    missing = [
+        each
+        for each in distinct_weights(weights)
+        if not _find(folder, meta, each) and not (meta.is_rebuilt and _find_again(folder, path, meta, each))
+    ]
+    if missing:
+        _append(path, missing, mode)
+        for each in missing:
+            meta.record(spelled(each.sha256), path, each.offset_bytes)
+    _let_equals_follow(weights)
+    file.rewrite(meta.data())
+
+
+class _Change(NamedTuple):
+    """What `append_weights` did to a combined file and to `meta.json`, and which directories are new.
+
+    None as the old size or content: there was no file.
+    """
+
+    folder: str
+    path: str
+    old_size: int | None
+    new_size: int | None
+    old_meta: bytes | None
+    old_time_ns: int
+    new_time_ns: int
+    made: tuple[str, ...]
+
+
+def _keep() -> bool:
+    return False
+
+
+def _take_back(change: _Change) -> bool:
+    """Whether the directory is as before: another compile that found its weights here may name them by now."""
+    meta_path = os.path.join(change.folder, META_NAME)
+    if not os.path.lexists(meta_path):
+        return False
+    try:
+        with locked_file(change.folder, timeout_s=TAKE_BACK_TIMEOUT_S) as file:
+            if file.changed_ns != change.new_time_ns or _size_of(change.path) != change.new_size:
+                return False
+            _shorten(change.path, change.old_size)
+            if change.old_meta is None:
+                os.unlink(meta_path)
+            else:
+                file.rewrite(change.old_meta)
+                file.set_time(change.old_time_ns)
+    except (OSError, MetaLocked):
+        return False
+    _remove_folders(change.made)
+    return True
+
+
+def _size_of(path: str) -> int | None:
+    """None for what is no regular file: it is replaced."""
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return None
+    return found.st_size if stat.S_ISREG(found.st_mode) else None
+
+
+def _shorten(path: str, size: int | None) -> None:
+    """Take away what was appended, or the file if there was none."""
+    with suppress(OSError):
+        if size is None:
+            os.unlink(path)
+        elif os.lstat(path).st_size > size:
+            os.truncate(path, size)
+
+
+def _remove_folders(made: Sequence[str]) -> None:
+    with suppress(OSError):
+        for folder in made:
+            os.rmdir(folder)
 
 
 def distinct_weights(weights: Sequence[ExternalWeight]) -> list[ExternalWeight]:

@@ -45,8 +45,9 @@ def weight_folder(job: Job, options: Options) -> str:
 def pending_weights(weights: Sequence[ExternalWeight], job: Job, options: Options) -> PendingWeights | None:
     """What is to be written for a compiled model; None without external weights.
 
-    A combined file in a shared directory is appended to at once, because its offsets go into the OM. Call it before
-    the OM is laid out. Raises OutputError, InputError, and CacheError when the directory stays locked.
+    A combined file in a shared directory is appended to at once, because its offsets go into the OM; it is taken back
+    when the running block of `published_together` fails. Call it before the OM is laid out. Raises OutputError,
+    InputError, and CacheError when the directory stays locked.
     """
     if not weights:
         return None

@@ -58,6 +58,8 @@ COMMANDS = {
     "emit": f"compile m.onnx {SHAPE} -o o.om --emit json,readable,report,varmap --depfile d",
     "several": f"compile m.onnx conv_eval.json {SHAPE} -o out/ --report r",
     "several sessions": f"compile m.onnx conv_eval.json {SHAPE} -o out/ --no-session --report r",
+    "combined": f"compile m.onnx {SHAPE} -o new/o.om --external-weight 2 --external-weight-dir shared --report r",
+    "new combined": f"compile m.onnx {SHAPE} -o n.om --external-weight 2 --external-weight-dir new/w --report r",
     "hit": "compile conv_train.json --train -o hit/k.om --cache-dir cache --graph-key k --report r",
     "stop": f"compile m.onnx {SHAPE} -o o --stop-after parse --emit json,readable",
     "run": "run m.om --fill ones -o a/b --save-inputs i --export-times e --profile-out p.json --dump * --dump-dir t",
@@ -88,6 +90,7 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "compile conv_train.json -o t.om --train",
         "compile conv_train.json -o k.om --train --cache-dir cache --graph-key k",
         "compile conv_eval.json -o e.om --session-out s",
+        "compile conv_eval.json -o o.om --external-weight 2 --external-weight-dir shared",
     )
     for line in lines:
         done = gecli_in(directory, *line.split())
@@ -134,6 +137,11 @@ def test_a_disk_that_fills_up_at_any_file_of_a_command_changes_nothing(command: 
         f"compile m.onnx conv_eval.json {SHAPE} -o out/ --no-session -j 2 --depfile /dev/full",
         f"compile m.onnx none.json conv_eval.json {SHAPE} -o out/ --no-session -j 2 --keep-going --report /dev/full",
         "compile conv_train.json --train -o new/o.om --session-in s --session-out s --depfile /dev/full",
+        f"compile m.onnx {SHAPE} -o o.om --external-weight 2 --external-weight-dir shared --report /dev/full",
+        f"compile m.onnx conv_eval.json {SHAPE} -o out/ --external-weight 2 --external-weight-dir a/b "
+        "--report /dev/full",
+        f"compile m.onnx conv_eval.json {SHAPE} -o out/ --no-session -j 2 --external-weight 2 "
+        "--external-weight-dir shared --report /dev/full",
         "run m.om --fill ones -o q --dump * --dump-dir t --save-vars /dev/full",
         "run m.om --fill ones -o q --export-times /dev/full",
         "run t.om --init zero --quiet --save-vars v --get-var w2=/dev/full",
@@ -162,6 +170,15 @@ def test_a_model_that_fails_keeps_the_ones_before_it_back(work: Path) -> None:
     done = gecli_in(work, "compile", "m.onnx", "none.json", *SHAPE.split(), "-o", "out/", "--no-session")
     assert done.returncode == 3
     assert contents(work) == before
+
+
+def test_weights_that_went_to_a_shared_directory_are_taken_back_with_a_later_model(work: Path) -> None:
+    before = contents(work)
+    words = ["compile", "m.onnx", "none.json", *SHAPE.split(), "-o", "out/", "--no-session", "--external-weight", "2"]
+    assert gecli_in(work, *words, "--external-weight-dir", "shared").returncode == 3
+    assert contents(work) == before
+    assert gecli_in(work, *words, "--external-weight-dir", "shared", "--keep-going").returncode == 3
+    assert (work / "shared/m_weight_combined").stat().st_size > 0
 
 
 def test_a_cache_that_is_required_and_full_leaves_the_outputs(work: Path) -> None:
