@@ -16,14 +16,22 @@ READ_BY = ("ge.exec.modify_mixlist", "keep_dtype", "ge.fusionSwitchFile", "raw-g
 
 
 def write_depfile(path: str, report: CompileReport, options: Options) -> None:
-    """Write the rules of every output, the OM's first. Raises OutputError."""
+    """Write the rules of every output, the OM's first. Raises OutputError.
+
+    All that was read beside the models has an empty rule too, as `gcc -MP` writes: when one of these files is gone, Make
+    compiles again instead of stopping with "No rule to make target".
+    """
     others = [text for name in READ_BY if (text := options.text(name))]
     rules = []
+    beside: dict[str, None] = {}
     for result in report.models:
         read = [as_typed(file, result.source) for file in result.files_read] or [result.source]
         wanted = [file for file in dict.fromkeys([*read, *others, *options.config_files]) if file != STDIO]
         outputs = [result.output.path, *([result.rdcpkt.path] if result.rdcpkt else [])]
         rules += [rule(output, wanted) for output in outputs if output != STDIO]
+        beside |= dict.fromkeys(wanted)
+    models = {result.source for result in report.models}
+    rules += [f"{escaped(each)}:\n" for each in beside if each not in models and rules]
     publish_bytes(path, "".join(rules).encode("utf-8", "surrogateescape"))
 
 

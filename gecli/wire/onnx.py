@@ -250,15 +250,22 @@ def _external(
         size = os.stat(name).st_size
     except OSError as error:
         raise InputError(
-            "G1003", f"{label}: external data are missing", where=label, file=name, why=error.strerror or ""
-        ) from error
-    if offset + length > size or not os.path.isfile(name):
+            "G1003", f"{label}: the file {location} with its external data is missing", where=label, file=name,
+            why=f"{name}: {error.strerror}", do=f"put {os.path.basename(name)} there; the model names it",
+        ) from error  # fmt: skip
+    if not os.path.isfile(name):
+        raise InputError(
+            "G1003", f"{label}: {location}, where its external data lie, is no file", where=label, file=name,
+            why=f"{name} is a directory or a device", do=f"put the file {os.path.basename(name)} there",
+        )  # fmt: skip
+    if offset + length > size:
         raise InputError(
             "G1003",
-            f"{label}: external data end outside their file",
+            f"{label}: external data end outside their file {location}",
             where=label,
             file=name,
             offset=offset,
+            do=f"copy {os.path.basename(name)} again; it is shorter than the model says",
             why=f"offset {offset} + length {length} = {offset + length}, the file has {size} bytes",
             expected=size,
             actual=offset + length,

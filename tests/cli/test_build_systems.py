@@ -96,7 +96,9 @@ def test_a_depfile_names_everything_that_was_read_as_it_was_typed(gecli: Run, tm
     done = gecli("compile", "in/my net.onnx", "-o", "out/n.om", "--keep-dtype", "keep.txt", "--config", "c.toml",
                  "--depfile", "out/n.d")  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert (tmp_path / "out/n.d").read_text() == "out/n.om: in/my\\ net.onnx in/w.bin keep.txt c.toml\n"
+    assert (tmp_path / "out/n.d").read_text() == (
+        "out/n.om: in/my\\ net.onnx in/w.bin keep.txt c.toml\nin/w.bin:\nkeep.txt:\nc.toml:\n"
+    )
 
 
 def test_a_depfile_has_a_rule_for_the_packet_behind_that_of_the_om(gecli: Run, tmp_path: Path) -> None:
@@ -104,7 +106,7 @@ def test_a_depfile_has_a_rule_for_the_packet_behind_that_of_the_om(gecli: Run, t
     assert gecli("compile", "in/conv_train.json", "-o", "t.om", "--train", "--depfile", "t.d").returncode == 0
     lines = (tmp_path / "t.d").read_text().splitlines()
     wanted = "in/conv_train.json in/w2.npy in/w3.npy"
-    assert lines == [f"t.om: {wanted}", f"t.rdcpkt: {wanted}"]
+    assert lines == [f"t.om: {wanted}", f"t.rdcpkt: {wanted}", "in/w2.npy:", "in/w3.npy:"]
 
 
 def test_a_failed_compile_leaves_the_depfile_alone(gecli: Run, tmp_path: Path) -> None:
@@ -160,6 +162,25 @@ def test_make_rebuilds_exactly_what_changed(tools: dict[str, str], tmp_path: Pat
     write_model(tmp_path / "models/b.onnx", 3.0, data="b.bin")
     os.utime(tmp_path / "models/b.onnx", (1, 1))
     assert make() == ["compile build/b.om"]
+
+
+def test_make_compiles_again_when_a_file_of_the_depfile_is_gone(tools: dict[str, str], tmp_path: Path) -> None:
+    write_model(tmp_path / "models/a.onnx", 1.0, data="a.bin")
+    (tmp_path / "gecli.toml").write_text("")
+    (tmp_path / "Makefile").write_text(block("make"))
+
+    def make() -> subprocess.CompletedProcess[str]:
+        return subprocess.run(["make"], cwd=tmp_path, env=tools, capture_output=True, text=True)
+
+    assert make().returncode == 0
+    assert "gecli.toml:\n" in (tmp_path / "build/a.d").read_text()
+    (tmp_path / "gecli.toml").unlink()
+    assert make().returncode == 0
+    assert calls(tmp_path) == ["compile build/a.om"] * 2
+    assert make().stderr == "" and calls(tmp_path) == []
+    (tmp_path / "models/a.bin").unlink()
+    told = make().stderr
+    assert "the file a.bin with its external data is missing" in told and "No rule to make target" not in told
 
 
 def test_ninja_rebuilds_exactly_what_changed_and_stops_at_equal_outputs(tools: dict[str, str], tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ def not_an_om(kind: FileKind, path: str, do: str = "") -> InputError:
         what = _SOURCES[kind]
         return InputError(
             "G3001", f"{path}: this is {what}, not an OM file", kind="not-om", file=path,
-            why="it is the source of a compile", do=do or f"gecli compile {path}",
+            why="it is the source of a compile", do=do or f"gecli compile {path} -o {os.path.splitext(path)[0]}.om",
         )  # fmt: skip
     error = refusal(kind, path)
     if kind is FileKind.GECLI_DOCUMENT:
