@@ -18,8 +18,8 @@ READ_BY = ("ge.exec.modify_mixlist", "keep_dtype", "ge.fusionSwitchFile", "raw-g
 def write_depfile(path: str, report: CompileReport, options: Options) -> None:
     """Write the rules of every output, the OM's first. Raises OutputError.
 
-    All that was read beside the models has an empty rule too, as `gcc -MP` writes: when one of these files is gone, Make
-    compiles again instead of stopping with "No rule to make target".
+    All that was read beside the models has an empty rule too, as `gcc -MP` writes: when one of these files is gone,
+    Make compiles again instead of stopping with "No rule to make target".
     """
     others = [text for name in READ_BY if (text := options.text(name))]
     rules = []

@@ -202,8 +202,8 @@ COMPILE_OPTIONS: tuple[Option, ...] = (
           "Skip unknown keys of that file.", fingerprint=False, hidden=True),
     _rest("ignore-unsupported", "--ignore-unsupported", "bool", False, "Record what is not supported and go on."),
     _rest("werror", "--werror", "bool", False, "Treat warnings as errors."),
-    _rest("keep-going", "--keep-going", "bool", False, "Go on with the next model after a failure. Only models compiled "
-          "with --no-session are then written; a session is written whole or not at all.", fingerprint=False),
+    _rest("keep-going", "--keep-going", "bool", False, "Go on with the next model after a failure. Only models "
+          "compiled with --no-session are then written; a session is written whole or not at all.", fingerprint=False),
     _rest("jobs", "-j, --jobs", "int", 1, "Compile so many models at once, with --no-session.", "N", bounds=(1, 256),
           fingerprint=False),
     _rest("profile", "--profile", "str", None, "Use a profile of gecli.toml.", "NAME", fingerprint=False),
