@@ -51,6 +51,12 @@ def test_the_hint_of_a_single_op_names_its_file(place: Path, capsys: pytest.Capt
     assert "--input-shape" not in told.out + told.err
 
 
+def test_run_says_that_it_reads_no_model_from_stdin(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["run", "-"]) == 3
+    told = capsys.readouterr().err
+    assert "gecli run reads no OM from stdin" in told and "cat > m.om" in told
+
+
 def test_a_source_model_given_to_run_can_be_run_at_once(place: Path) -> None:
     error = instead_of_om("m.json")
     assert error is not None

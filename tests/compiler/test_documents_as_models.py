@@ -269,7 +269,7 @@ def test_a_document_compiles_to_the_same_bytes_each_time_and_from_a_data_file(co
     document_of(command, first, "model", "--data-file", "data.bin")
     command("compile", "model.json", "-o", "second/model.om", "--quiet", "--depfile", "deps")
     assert second.read_bytes() == data
-    assert Path("deps").read_text() == "second/model.om: model.json data.bin\n"
+    assert Path("deps").read_text() == "second/model.om: model.json data.bin\ndata.bin:\n"
 
 
 def test_the_document_of_a_document_s_om_compiles_to_that_om(command: Command) -> None:

@@ -69,6 +69,9 @@ def instead_of_om(path: str) -> InputError | None:
 
 
 def _missing(path: str) -> InputError | None:
+    if path == "-":
+        why = "the weights of an OM are mapped, so it must be a file; stdin is none"
+        return InputError("E13001", "gecli run reads no OM from stdin", why=why, do="cat > m.om, then gecli run m.om")
     near = [each for each in (f"{path}.om", f"{os.path.splitext(path)[0]}.om") if os.path.isfile(each)]
     if not near:
         return None
