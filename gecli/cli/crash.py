@@ -18,6 +18,11 @@ def diagnostics_of(error: Exception, environ: Mapping[str, str]) -> Diagnostic:
         return Diagnostic(
             "G6002", "no space left for the output", where=where, why=error.strerror or "", do="free some space"
         )
+    if isinstance(error, FileNotFoundError) and "usable temporary directory" in str(error):  # words of `tempfile`
+        return Diagnostic(
+            "G6001", "no temporary file can be written", where="TMPDIR", why=error.strerror or str(error),
+            do="export TMPDIR=DIRECTORY, one with free space that this user may write",
+        )  # fmt: skip
     lack = _lack_of_memory(error)
     if lack:
         return Diagnostic(

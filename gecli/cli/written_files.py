@@ -36,6 +36,8 @@ def check_written_files(subcommand: str, options: Options, models: Sequence[str]
         for model in models:
             for path in files_named_in(model, options.text("base-dir") or os.path.dirname(model)):
                 owners.setdefault(_identity(path), ("", path))
+    folders = {os.path.join(os.path.dirname(path), "weight") for path in models if path != STDIO}
+    weights = {_identity(folder) for folder in folders if os.path.isdir(folder)} if subcommand != "compile" else set()
     written: dict[_File, Place] = {}
     problems = []
     for place in sorted(places, key=lambda place: place.option != "--output"):
@@ -45,6 +47,8 @@ def check_written_files(subcommand: str, options: Options, models: Sequence[str]
             continue
         identity = _identity(place.path)
         option, path = owners.get(identity) or owners.get(_folder_of(place.path), ("", ""))
+        if not path and _is_weight(place.path, weights):
+            path = place.path
         if path and option != CONTINUED.get(place.option):
             problems.append(_problem(place, f"the input {path}"))
             continue
@@ -130,6 +134,16 @@ def _exists(path: str) -> bool:
 def _folder_of(path: str) -> _File:
     """The directory of a file that is there: one whose files are inputs loses none of them."""
     return _identity(os.path.dirname(os.path.realpath(path))) if os.path.isfile(path) else ""
+
+
+def _is_weight(path: str, folders: set[_File]) -> bool:
+    """Whether a weight file beside one of the models has the name: an OM is nothing without it."""
+    if not folders or _folder_of(path) not in folders:
+        return False
+    from gecli.planning.weight_names import combined_name, is_split_name
+
+    name = os.path.basename(os.path.realpath(path))
+    return is_split_name(name) or name.endswith(combined_name(""))
 
 
 def _is_plain(path: str) -> bool:

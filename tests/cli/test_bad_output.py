@@ -239,6 +239,28 @@ def test_a_killed_compile_is_cleaned_up_by_the_next_one(work: Path) -> None:
     assert (work / "new/m.om").read_bytes() == (work / "m.om").read_bytes()
 
 
+@pytest.mark.parametrize("how", ["split", "combined"])
+@pytest.mark.parametrize("option", ["--save-inputs", "--export-times", "--log-file"])
+def test_no_output_of_a_run_overwrites_the_weights_beside_the_model(how: str, option: str, work: Path) -> None:
+    done = gecli_in(work, "compile", "m.onnx", *STATIC.split(), "-o", "w.om", "--external-weight", how)
+    assert done.returncode == 0, done.stderr
+    weights = [path.name for path in sorted((work / "weight").iterdir())]
+    (work / "link").symlink_to(f"weight/{weights[0]}")
+    before = contents(work)
+    for name in (f"weight/{weights[-1]}", "link"):
+        text = check_message(gecli_in(work, "run", "w.om", "--fill", "ones", option, name), 2)
+        assert "error[E10047]" in text
+    assert contents(work) == before
+    assert gecli_in(work, "run", "w.om", "--fill", "ones", option, "weight/other").returncode == 0
+
+
+def test_a_machine_without_a_place_for_temporary_files_is_said_so(work: Path) -> None:
+    words = ("compile", "--jit", "m.onnx", *STATIC.split(), "--cache-dir", "new", "--cache-create")
+    text = check_message(gecli_in(work, *words, prepare=with_largest_file(0)), 5)
+    assert "error[G6001]" in text
+    assert "TMPDIR" in text
+
+
 def test_no_lock_is_left_beside_a_session(work: Path) -> None:
     for words in (("--session-out", "s"), ("--session-in", "s", "--session-out", "s2")):
         done = gecli_in(work, "compile", "conv_train.json", "--train", "-o", "o.om", *words)
