@@ -34,6 +34,7 @@ class Repairs:
 
     done: list[str] = field(default_factory=list)
     busy: dict[str, str] = field(default_factory=dict)
+    closed: set[str] = field(default_factory=set)  # those of `busy` whose lock cannot be used
 
 
 def repair(found: Verification, *, wait_s: float, shared: bool = False, on_wait: OnWait | None = None) -> Repairs:
@@ -54,7 +55,8 @@ def _repair_layer(found: Verification, repairs: Repairs, wait_s: float, shared: 
         except LockTimeout as error:
             repairs.busy[key] = str(error)
         except LockUnavailable as error:
-            repairs.busy[key] = f"a lock that cannot be used: {error}"
+            repairs.busy[key] = str(error)
+            repairs.closed.add(key)
     if any(each.kind in OF_WEIGHTS for each in found.problems):
         _repair_weights(found, repairs)
 

@@ -44,7 +44,7 @@ def cache_verify(invocation: Invocation) -> int:
     else:
         console.result("\n".join([*problem_lines(found, repairs), verify_summary(found)]))
     if repairs is not None and repairs.busy:
-        _refuse_busy(console, repairs)
+        _refuse_busy(console, repairs, found.directory)
         return BUSY
     return DIFFERS if found.all_problems else 0
 
@@ -99,10 +99,14 @@ def _recompile(found: Verification, model: str, glob: str | None) -> None:
         )
 
 
-def _refuse_busy(console: Console, repairs: Repairs) -> None:
+def _refuse_busy(console: Console, repairs: Repairs, directory: str) -> None:
     from gecli.errors import CacheError
 
     for key, holder in sorted(repairs.busy.items()):
         message = f"key {key} was not repaired: its lock was not obtained"
-        error = CacheError("G5001", message, why=f"held by {holder}", do="raise --wait")
+        is_closed = key in repairs.closed
+        why, do = (
+            (holder, "check the permissions of the .lock files") if is_closed else (f"held by {holder}", "raise --wait")
+        )
+        error = CacheError("G5001", message, why=why, do=do, file=directory)
         console.report(error.diagnostics)

@@ -76,6 +76,18 @@ def test_a_repair_of_a_key_in_use_is_exit_7(gecli: Run, om: Path) -> None:
     assert om.exists()
 
 
+def test_a_repair_whose_lock_cannot_be_used_says_why_and_what_helps(gecli: Run, om: Path) -> None:
+    damage(om)
+    lock = om.parent / "k.lock"
+    lock.unlink()
+    lock.mkdir()
+    result = gecli(*VERIFY, "--repair")
+    assert result.returncode == 7
+    parts = "was not repaired", "--> cache", "Is a directory", "permissions of the .lock files"
+    assert all(part in result.stderr for part in parts), result.stderr
+    assert "--wait" not in result.stderr
+
+
 def test_a_directory_that_is_no_cache_is_not_repaired(gecli: Run, tmp_path: Path) -> None:
     (tmp_path / "models").mkdir()
     (tmp_path / "models/mine.om").write_bytes(b"IMOD")
