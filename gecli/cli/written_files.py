@@ -19,6 +19,9 @@ CONTINUED = {"--save-vars": "--load-vars", "--session-out": "--session-in"}
 # Written although no model could be loaded, so the files that a model names must be known before.
 WRITTEN_EARLY = ("--log-file", "--report", "--check-report", "--json-file")
 
+CACHE_DIR = "ge.graph_compiler_cache_dir"
+OF_CACHE = (".idx", ".om", ".rdcpkt", "cache.conf")
+
 _File = tuple[int, int] | str
 
 
@@ -49,6 +52,9 @@ def check_written_files(subcommand: str, options: Options, models: Sequence[str]
         option, path = owners.get(identity) or owners.get(_folder_of(place.path), ("", ""))
         if not path and _is_weight(place.path, weights):
             path = place.path
+        if not path and subcommand.startswith("cache ") and _is_of_cache(place.path, options):
+            problems.append(_problem(place, place.path, f"it belongs to the cache {options.text(CACHE_DIR)}"))
+            continue
         if path and option != CONTINUED.get(place.option):
             problems.append(_problem(place, f"the input {path}"))
             continue
@@ -90,10 +96,10 @@ def _holds_something(place: Place) -> bool:
     return os.path.isfile(place.path) and os.path.getsize(place.path) > 0
 
 
-def _problem(place: Place, owner: str) -> Diagnostic:
+def _problem(place: Place, owner: str, why: str = "both name one file") -> Diagnostic:
     do = f"{place.option} {'NAME=' if place.option == '--get-var' else ''}ANOTHER_FILE"
     return Diagnostic(
-        "E10047", f"{place.option} would overwrite {owner}", why="both name one file", do=do,
+        "E10047", f"{place.option} would overwrite {owner}", why=why, do=do,
         option=place.option, file=place.path,
     )  # fmt: skip
 
@@ -144,6 +150,15 @@ def _is_weight(path: str, folders: set[_File]) -> bool:
 
     name = os.path.basename(os.path.realpath(path))
     return is_split_name(name) or name.endswith(combined_name(""))
+
+
+def _is_of_cache(path: str, options: Options) -> bool:
+    """Whether a file that is there belongs to the cache: to an entry, its settings or its directories."""
+    if not (folder := options.text(CACHE_DIR)) or not os.path.isfile(path):
+        return False
+    real, root = os.path.realpath(path), os.path.realpath(folder)
+    below, name = os.path.split(os.path.relpath(real, root))
+    return not below.startswith("..") and (bool(below) or name.endswith(OF_CACHE))
 
 
 def _is_plain(path: str) -> bool:

@@ -19,7 +19,9 @@ def node_fault(
     node: OpDesc, error: BaseException, inputs: Sequence[NDArray[Any] | None], *, is_dynamic: bool
 ) -> RuntimeFault:
     """What node, which inputs, what to do; only a dynamic model accepts inputs of other shapes."""
-    cure = "give inputs of other shapes (-i, --shape)" if is_dynamic else "give other values, or compile other shapes"
+    ranged = "values (-i, --val-range NAME:[LO,HI])"
+    shapes = "give inputs of other shapes (-i, --shape) or"
+    cure = f"{shapes} {ranged}" if is_dynamic else f"give other {ranged}, or compile other shapes"
     shown = ", ".join("none" if x is None else f"{x.dtype.name} {list(x.shape)}" for x in inputs)
     return RuntimeFault(
         "G4009",

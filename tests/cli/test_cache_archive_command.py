@@ -55,6 +55,18 @@ def test_an_entry_goes_to_another_directory_and_is_hit_there(gecli: Run, cache: 
     assert gecli("cache", "verify", "--cache-dir", "new").returncode == 0
 
 
+@pytest.mark.parametrize("option", ["--output", "--log-file"])
+@pytest.mark.parametrize("pattern", ["*.idx", "*.om", "cache.conf", ".gecli/*/*"])
+def test_no_output_overwrites_a_file_of_the_cache(option: str, pattern: str, gecli: Run, cache: Path) -> None:
+    (cache / "cache.conf").write_text("{}")
+    path = next(each for each in sorted(cache.glob(pattern)) if each.is_file())
+    before = path.read_bytes()
+    words = ["-o", "k.tar"] if option == "--log-file" else []
+    done = gecli("cache", "export", "k", "--cache-dir", "cache", *words, option, str(path))
+    assert f"{option} would overwrite {path}" in check_message(done, 2)
+    assert path.read_bytes() == before
+
+
 def test_all_keys_go_through_a_pipe(gecli: Run, cache: Path) -> None:
     gecli("cache", "export", "--key", "*", "--cache-dir", "cache", "-o", "all.tar")
     words = ["cache", "export", "--key", "*", "--cache-dir", "cache", "-o", "-"]
