@@ -484,7 +484,7 @@ class CachedCompiler:
         if older and self.setup.keys:
             work.notes.append(
                 f"key {work.key} has older entries of other models or options, which GE would take first "
-                "(gecli cache gc --superseded removes them, also those that gecli would still hit)"
+                "(gecli cache gc --superseded removes them, also those that would still hit)"
             )
 
     def count(self, what: str) -> None:
