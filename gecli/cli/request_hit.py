@@ -72,13 +72,18 @@ def _delivered(models: list[str], options: Options) -> ModelResult | None:
         if is_one_file(jobs[0].om_path):
             return None
         setup = cache_setup(options, jobs)
-        if isinstance(setup, CacheOff):
+        if isinstance(setup, CacheOff) or _is_inside(jobs[0], setup.cache.path):
             return None
         stats = StatIndex(trusting=setup.cache.verify != "full")
         hits = direct_hits(setup, jobs, options, stats, partial(_spare_data, jobs[0]))
         return deliver_direct(setup, jobs[0], hits[0], options, stats) if hits else None
     except Exception:  # told by the long way
         return None
+
+
+def _is_inside(job: Job, directory: str) -> bool:
+    """Whether the outputs lie among the files of the cache, none of which they may replace: looked at the long way."""
+    return os.path.realpath(os.path.dirname(job.om_path)) == os.path.realpath(directory)
 
 
 def _spare_data(job: Job, model: str, files: Sequence[str]) -> None:

@@ -20,7 +20,9 @@ CONTINUED = {"--save-vars": "--load-vars", "--session-out": "--session-in"}
 WRITTEN_EARLY = ("--log-file", "--report", "--check-report", "--json-file")
 
 CACHE_DIR = "ge.graph_compiler_cache_dir"
-OF_CACHE = (".idx", ".om", ".rdcpkt", "cache.conf")
+OF_CACHE = (".idx", ".lock", ".gecli.json", "cache.conf")  # ends of names of files that are a cache's for certain
+MODELS = (".om", ".rdcpkt")  # in its directory, but a compile may have its outputs there as well
+FOLDERS = ("weight", "jit", ".gecli")
 
 _File = tuple[int, int] | str
 
@@ -41,6 +43,9 @@ def check_written_files(subcommand: str, options: Options, models: Sequence[str]
                 owners.setdefault(_identity(path), ("", path))
     folders = {os.path.join(os.path.dirname(path), "weight") for path in models if path != STDIO}
     weights = {_identity(folder) for folder in folders if os.path.isdir(folder)} if subcommand != "compile" else set()
+    uses_cache = subcommand in ("compile", "run") or subcommand.startswith("cache ")
+    cache_dir = (uses_cache and options.text(CACHE_DIR)) or ""
+    cache = _CacheFiles(cache_dir, is_asked=subcommand.startswith("cache "))
     written: dict[_File, Place] = {}
     problems = []
     for place in sorted(places, key=lambda place: place.option != "--output"):
@@ -52,8 +57,8 @@ def check_written_files(subcommand: str, options: Options, models: Sequence[str]
         option, path = owners.get(identity) or owners.get(_folder_of(place.path), ("", ""))
         if not path and _is_weight(place.path, weights):
             path = place.path
-        if not path and subcommand.startswith("cache ") and _is_of_cache(place.path, options):
-            problems.append(_problem(place, place.path, f"it belongs to the cache {options.text(CACHE_DIR)}"))
+        if not path and cache.owns(place):
+            problems.append(_problem(place, place.path, f"it belongs to the cache {cache_dir}"))
             continue
         if path and option != CONTINUED.get(place.option):
             problems.append(_problem(place, f"the input {path}"))
@@ -152,13 +157,63 @@ def _is_weight(path: str, folders: set[_File]) -> bool:
     return is_split_name(name) or name.endswith(combined_name(""))
 
 
-def _is_of_cache(path: str, options: Options) -> bool:
-    """Whether a file that is there belongs to the cache: to an entry, its settings or its directories."""
-    if not (folder := options.text(CACHE_DIR)) or not os.path.isfile(path):
-        return False
-    real, root = os.path.realpath(path), os.path.realpath(folder)
-    below, name = os.path.split(os.path.relpath(real, root))
-    return not below.startswith("..") and (bool(below) or name.endswith(OF_CACHE))
+class _CacheFiles:
+    """The files of the cache that a command uses: of its entries, its settings and its directories.
+
+    `is_asked`: the command is about the cache, so that every model there counts as one of its entries.
+    """
+
+    def __init__(self, folder: str, *, is_asked: bool) -> None:
+        self._folder = folder
+        self._is_asked = is_asked
+
+    def owns(self, place: Place) -> bool:
+        """Whether a file belongs to the cache, by whatever name; in its own directories, also one that is not there.
+
+        A weight directory of the user's choice may be the cache's: GE's is, and both append under one lock.
+        """
+        if not self._folder or place.option == "--external-weight-dir" or "\0" in self._folder + place.path:
+            return False
+        if self._has(place.path):
+            return True
+        # A file that is written as it is changes under its other names too; one that is replaced does not.
+        return place.in_place and os.path.isfile(place.path) and self._has_name_of(place.path)
+
+    def _has(self, path: str) -> bool:
+        below, name = os.path.split(os.path.relpath(os.path.realpath(path), os.path.realpath(self._folder)))
+        if below:
+            return below.partition(os.sep)[0] in FOLDERS
+        is_of_cache = name.endswith(OF_CACHE) or (name.endswith(MODELS) and (self._is_asked or _is_of_entry(name)))
+        return is_of_cache and os.path.isfile(path)
+
+    def _has_name_of(self, path: str) -> bool:
+        if os.stat(path).st_nlink < 2:
+            return False
+        identity = _identity(path)
+        roots = [self._folder, *(os.path.join(self._folder, name) for name in FOLDERS)]
+        return any(
+            identity == each and self._has(name)
+            for root in roots
+            for name, each in _files_in(root, root != self._folder)
+        )
+
+
+def _files_in(folder: str, is_whole: bool) -> Iterator[tuple[str, _File]]:
+    """The files of a directory, `is_whole` with those below it."""
+    for parent, folders, names in os.walk(folder):
+        for name in names:
+            path = os.path.join(parent, name)
+            yield path, _identity(path)
+        if not is_whole:
+            folders.clear()
+
+
+def _is_of_entry(name: str) -> bool:
+    import re
+
+    from gecli.cache.layout import FILE_PATTERN
+
+    return re.match(FILE_PATTERN, name, re.ASCII) is not None
 
 
 def _is_plain(path: str) -> bool:

@@ -166,3 +166,76 @@ def test_an_output_in_a_directory_is_no_input_either(
     for _ in range(2):
         assert run(["run", "a.om", "-i", "d/image.npy", "-o", "d", "-q"]) == 0
     assert sorted(os.listdir("d")) == ["image.npy", "probabilities.npy"]
+
+
+@pytest.fixture(scope="module")
+def cached(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("cached")
+    words = ["compile", str(DIGITS), "-o", str(place / "a.om"), "--input-shape", "image:1,1,8,8", "-q"]
+    words += [
+        "--cache-create",
+        "--cache-dir",
+        str(place / "cache"),
+        "--graph-key",
+        "k",
+        "--external-weight",
+        "combined",
+    ]
+    assert run(words) == 0
+    (place / "cache/cache.conf").write_text("{}")
+    return place
+
+
+def _into_cache(gecli: Gecli, tmp_path: Path, *words: str) -> None:
+    """A compile with these words is refused and changes no file of the cache."""
+    files = sorted(each for each in (tmp_path / "cache").rglob("*") if each.is_file())
+    before = [each.read_bytes() for each in files]
+    done = gecli("compile", str(DIGITS), "-o", "a.om", "--cache-dir", "cache", "--graph-key", "k", *words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "it belongs to the cache cache" in done.stderr
+    assert [each.read_bytes() for each in files] == before
+
+
+@pytest.mark.parametrize(
+    "pattern", ["*.idx", "*.lock", "*.om", "*.gecli.json", "cache.conf", "weight/*c*", ".gecli/*/*"]
+)
+@pytest.mark.parametrize("kind", ["name", "link", "hard"])
+def test_a_compile_does_not_log_into_a_file_of_its_cache(
+    gecli: Gecli, cached: Path, tmp_path: Path, pattern: str, kind: str
+) -> None:
+    shutil.copytree(cached, tmp_path, dirs_exist_ok=True)
+    target = next(each for each in sorted((tmp_path / "cache").glob(pattern)) if each.is_file())
+    log = target if kind == "name" else tmp_path / "log"
+    if kind == "link":
+        log.symlink_to(target)
+    elif kind == "hard":
+        os.link(target, log)
+    _into_cache(gecli, tmp_path, "--log-file", str(log))
+
+
+def test_a_compile_does_not_replace_the_entries_of_its_cache(gecli: Gecli, cached: Path, tmp_path: Path) -> None:
+    shutil.copytree(cached, tmp_path, dirs_exist_ok=True)
+    entry = next((tmp_path / "cache").glob("k_*.om"))
+    _into_cache(gecli, tmp_path, "-o", str(entry))
+    _into_cache(gecli, tmp_path, "-o", "cache/new.om", "--external-weight", "combined")
+    assert not (tmp_path / "cache/weight/new_weight_combined").exists()
+
+
+def test_outputs_may_lie_in_the_cache_directory_and_around_it(gecli: Gecli, tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    for output in ("mine.om", "sub/mine.om"):
+        words = ["compile", str(DIGITS), "-o", output, "--input-shape", "image:1,1,8,8", "--cache-dir", "."]
+        for _ in range(2):
+            done = gecli(*words, "--graph-key", "k", "--log-file", "sub/log")
+            assert done.returncode == 0, done.stderr
+
+
+def test_the_weight_directory_of_a_cache_may_be_the_one_of_the_outputs(
+    gecli: Gecli, cached: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(cached, tmp_path, dirs_exist_ok=True)
+    words = ["compile", str(DIGITS), "-o", "b.om", "--input-shape", "image:1,1,8,8", "--cache-dir", "cache"]
+    words += ["--external-weight", "combined", "--external-weight-dir", "cache/weight"]
+    for _ in range(2):
+        assert gecli(*words).returncode == 0
+    assert gecli("cache", "verify", "--cache-dir", "cache").returncode == 0
