@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +27,8 @@ def check_combinations(options: Options) -> list[Diagnostic]:
     if options.subcommand == "inspect-om":
         return [*_one_view(options), *_without_its_view(options)]
     if options.subcommand == "run":
-        return [*(_of_whole_models(options) if options.flag("jit") else _without_jit(options))]
+        by_slices = _of_whole_models(options) if options.flag("jit") else _without_jit(options)
+        return [*by_slices, *_without_comparison(options), *_output_files(options)]
     return []
 
 
@@ -219,6 +221,26 @@ def _without_jit(options: Options) -> Iterator[Diagnostic]:
             flag = f"--{options.option(key).name}"
             message = f"{flag} belongs to --jit"
             yield _problem("E10057", message, "an OM is compiled already", "gecli run --jit MODEL", option=flag)
+
+
+def _without_comparison(options: Options) -> Iterator[Diagnostic]:
+    """Tolerances of a comparison that is not asked for; from files and the environment they are for other commands."""
+    if options.get("compare"):
+        return
+    for key in ("rtol", "atol", "stat", "nan-differs"):
+        if options.origin(key) == "flag":
+            do = f"gecli run FILE --compare GOLDEN --{key}"
+            yield _problem("E10057", f"--{key} belongs to --compare", "no golden is given", do, option=f"--{key}")
+
+
+def _output_files(options: Options) -> Iterator[Diagnostic]:
+    """`-o` names a directory for every format but npz; a name that looks like one tensor's file is a mistake."""
+    target = options.text("output") or ""
+    if target.endswith((".npy", ".bin", ".txt", ".json")) and not os.path.isdir(target):
+        stem, ending = os.path.splitext(target)
+        why = "the outputs of a run are a file each in a directory, or one .npz"
+        do = f"-o {stem} --output-format {ending[1:]}, or -o {stem}.npz"
+        yield _problem("E10001", f"-o {target} names no .npz and no directory", why, do, option="--output")
 
 
 def _writes(options: Options) -> bool:

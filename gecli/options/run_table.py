@@ -93,8 +93,10 @@ RUN_OPTIONS: tuple[Option, ...] = (
 
     _compare("compare", "--compare", "path", None,
              "Compare with .npz, .npy or a directory, or with .om or .onnx as gecli itself computes them.", "GOLDEN"),
-    _compare("rtol", "--rtol", "str", None, "Relative tolerance, or NAME:R.", "R", multiple=True),
-    _compare("atol", "--atol", "str", None, "Absolute tolerance, or NAME:A.", "A", multiple=True),
+    _compare("rtol", "--rtol", "str", None, "Relative tolerance, or NAME:R; default 1e-3, half 1e-2, integers 0.", "R",
+             multiple=True),
+    _compare("atol", "--atol", "str", None, "Absolute tolerance, or NAME:A; default 1e-5, half 1e-3, integers 0.", "A",
+             multiple=True),
     _compare("stat", "--stat", "str", "all", "Which error must pass.", "STAT",
              pattern=r"all|max|mean|median|quantile:(?:0?\.\d+|1|0)",
              rule="all, max, mean, median or quantile:Q"),

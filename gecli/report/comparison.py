@@ -60,6 +60,7 @@ class Difference:
     count: int = 0
     rtol: float = 0.0
     atol: float = 0.0
+    is_below_atol: bool = False  # no value on either side is as large as the absolute tolerance: nothing was compared
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -77,6 +78,7 @@ class Difference:
             "count": self.count,
             "rtol": self.rtol,
             "atol": self.atol,
+            "below_atol": self.is_below_atol,
         }
 
 
@@ -163,7 +165,12 @@ def _compare(name: str, a: Array, b: Array, tolerances: Tolerances) -> Differenc
         count=int(bad.size),
         rtol=rtol,
         atol=atol,
+        is_below_atol=bool(number.any() and error.any() and max(_largest(x, number), _largest(y, number)) <= atol),
     )
+
+
+def _largest(values: Array, where: Array) -> float:
+    return float(np.abs(values).max(where=where, initial=0.0))
 
 
 def _passes(bad: Array, error: Array, magnitude: Array, rtol: float, atol: float, stat: str) -> bool:

@@ -181,6 +181,8 @@ def comparison_lines(rows: Iterable[Difference]) -> list[str]:
             f"{state}  {row.name}{_nan_text(row)}{errors}  worst at {list(row.worst)}"
             f"  {row.bad} of {row.count} outside rtol {row.rtol:g} atol {row.atol:g}"
         )
+        if row.equal and row.is_below_atol:
+            lines.append(f"note     {row.name}  no value is larger than atol; --atol 0 compares by rtol alone")
     return lines
 
 

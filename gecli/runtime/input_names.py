@@ -43,22 +43,25 @@ class InputNames:
     def is_alone(self) -> bool:
         return len(self.command.models) < 2
 
-    def find(self, name: str) -> Tensor | None:
-        """The input of that name; None when it is one of another model. Raises InvalidOption when no model has it."""
+    def find(self, name: str, file: str) -> Tensor | None:
+        """The input that an npz has an array for; None when it is one of another model.
+
+        Raises InvalidOption when no model has it.
+        """
         for tensor in self.inputs:
             if tensor.name == name:
                 return tensor
         if any(tensor.name == name for _, inputs in self.command.models for tensor in inputs):
             return None
-        raise self._unknown(name)
+        raise self._unknown(name, file)
 
-    def at(self, index: int, spec: str) -> Tensor | None:
+    def at(self, index: int, spec: str, file: str = "") -> Tensor | None:
         """Input number `index`; None when only another model has so many. Raises InvalidOption when none has."""
         if index < len(self.inputs):
             return self.inputs[index]
         if any(index < len(inputs) for _, inputs in self.command.models):
             return None
-        raise self._unknown(spec)
+        raise self._unknown(spec, file)
 
     def positional(self, index: int, file: str) -> Tensor | None:
         """The input for a file without a name; None for a model that has no inputs where others have some.
@@ -97,17 +100,19 @@ class InputNames:
                 return (name, source) if model == self.model and name in names else ("", None)
         raise self._unknown(head)
 
-    def _unknown(self, name: str) -> InvalidOption:
+    def _unknown(self, name: str, file: str = "") -> InvalidOption:
         """Several models are all named: what one of them lacks may be an input of another."""
         names = self._all_names()
         shown = f" {self.model!r}" if self.model else ""
         own = ", ".join(f"{tensor.name} {tensor.desc}" for tensor in self.inputs) or "none"
+        cure = self._cure(self._near(name))
         return InvalidOption(
             "E10016",
-            f"--input names {name!r}, which is no input of " + (f"the model{shown}" if self.is_alone else "any model"),
+            f"{file or '--input'} names {name!r}, which is no input of "
+            + (f"the model{shown}" if self.is_alone else "any model"),
             option="--input",
             why=f"its inputs: {own}" if self.is_alone else f"the inputs of {self._shown()}",
-            do=self._cure(self._near(name)),
+            do=f"leave that array out of the file, or give inputs one by one: {cure}" if file and names else cure,
             expected=names,
             actual=name,
         )

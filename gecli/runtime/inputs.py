@@ -21,6 +21,7 @@ from gecli.records import dataclass
 from gecli.runtime.array_files import from_portable, read_npy, read_npz
 from gecli.runtime.input_names import Command, InputNames
 from gecli.runtime.interface import Tensor
+from gecli.runtime.model import check_input
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -55,15 +56,16 @@ def requests_for(
     """The values of a model's inputs for each run asked for; one run when no specification holds several.
 
     A specification is a file, a directory, `NAME=FILE`, `NAME=16000`, `NAME=2x2xf32=1,2,3,4` or `-` (an npz on stdin);
-    `MODEL:NAME=` addresses one of several. What is an input of another model of the `command` is left to it. An npz
-    whose arrays have one leading axis more than the model's inputs holds that many runs. Raises InputError,
-    InvalidOption and RuntimeFault that name input, file and what was expected.
+    `MODEL:NAME=` addresses one of several. What names one input wins over an npz or a directory that holds it too.
+    What is an input of another model of the `command` is left to it. An npz whose arrays have one leading axis more
+    than the model's inputs holds that many runs. Raises InputError, InvalidOption and RuntimeFault that name input,
+    file and what was expected.
     """
     inputs = [_shaped(tensor, options) for tensor in inputs]
     names = InputNames(inputs, model, command or Command(()))
     by_name = {tensor.name: tensor for tensor in inputs}
     given: dict[str, list[Array]] = {}
-    givers: dict[str, str] = {}  # the specification that gave an input its value
+    givers: dict[str, tuple[str, bool]] = {}  # the specification that gave an input its value, and whether of many
     position = 0
     for spec in specs:
         name, source = names.split(spec)
@@ -73,12 +75,14 @@ def requests_for(
             found = {name: _values(by_name[name], source)}
         else:
             found, position = _positional(names, source, position)
-        for each in found:
-            if each in givers:
-                raise _given_twice(each, givers[each], spec)
-            givers[each] = spec
-        given.update(found)
-    prepared = {name: [_fitted(by_name[name], each, options) for each in values] for name, values in given.items()}
+        of_many = not name and _holds_many(source)
+        for each, values in found.items():
+            earlier, was_of_many = givers.get(each, (None, True))
+            if earlier is not None and was_of_many == of_many:
+                raise _given_twice(each, earlier, spec)
+            if earlier is None or was_of_many:
+                givers[each], given[each] = (spec, of_many), values
+    prepared = {name: _checked(by_name[name], values, options, givers[name][0]) for name, values in given.items()}
     _require_shapes([tensor for tensor in inputs if tensor.name not in prepared], options)
     count = _run_count(prepared)
     feeds: list[Feeds] = []
@@ -169,6 +173,22 @@ def _shape_cure(tensor: Tensor, near: Shape = ()) -> str:
 # ---------------------------------------------------------------- taking specifications apart
 
 
+def _checked(tensor: Tensor, values: list[Array], options: InputOptions, spec: str) -> list[Array]:
+    """The values in the input's form. Raises RuntimeFault that names the specification they came from."""
+    try:
+        fitted = [_fitted(tensor, each, options) for each in values]
+        for each in fitted:
+            check_input(tensor, {tensor.name: each})
+    except RuntimeFault as fault:
+        raise fault.at(where=f"-i {spec}")
+    return fitted
+
+
+def _holds_many(source: str) -> bool:
+    """Whether an unnamed source has values for several inputs."""
+    return source == "-" or source.endswith(".npz") or os.path.isdir(source)
+
+
 def _given_twice(name: str, first: str, second: str) -> InvalidOption:
     return InvalidOption(
         "E10001", f"input {name!r} is given twice", option="--input", why=f"by -i {first} and by -i {second}",
@@ -179,11 +199,11 @@ def _given_twice(name: str, first: str, second: str) -> InvalidOption:
 def _positional(names: InputNames, source: str, position: int) -> tuple[dict[str, list[Array]], int]:
     """Values of a source without an input name."""
     if source == "-":
-        return _from_npz(names, names.command.stdin_arrays()), position
+        return _from_npz(names, names.command.stdin_arrays(), "standard input"), position
     if os.path.isdir(source):
         return _from_directory(names.inputs, source), position
     if source.endswith(".npz"):
-        return _from_npz(names, read_npz(source)), position
+        return _from_npz(names, read_npz(source), source), position
     files = source.split(",") if "," in source and not os.path.exists(source) else [source]
     found: dict[str, list[Array]] = {}
     for file in files:
@@ -277,11 +297,11 @@ def _accepted_forms(tensor: Tensor) -> str:
 # ---------------------------------------------------------------- files
 
 
-def _from_npz(names: InputNames, arrays: Mapping[str, Array]) -> dict[str, list[Array]]:
+def _from_npz(names: InputNames, arrays: Mapping[str, Array], file: str) -> dict[str, list[Array]]:
     found: dict[str, list[Array]] = {}
     for key, array in arrays.items():
         by_number = re.fullmatch(r"arr_\d{1,9}", key) and all(tensor.name != key for tensor in names.inputs)
-        tensor = names.at(int(key[4:]), key) if by_number else names.find(key)
+        tensor = names.at(int(key[4:]), key, file) if by_number else names.find(key, file)
         if tensor is not None:
             found[tensor.name] = _runs_of(tensor, array)
     return found

@@ -10,6 +10,7 @@ import pytest
 
 from gecli.report.comparison import Tolerances, compare_outputs
 from gecli.report.run_report import comparison_lines
+from gecli.report.run_report import comparison_lines
 from tests.conftest import Gecli
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -124,3 +125,12 @@ def test_variables_without_their_packet_are_warned_of_once(gecli: Gecli, tmp_pat
     assert done.stderr.count("warning[") == 1
     assert "has variables but no conv_eval.rdcpkt beside it" in done.stderr
     assert "why: data in the user's format cannot be converted to the stored one" in done.stderr
+
+
+@pytest.mark.parametrize(("mine", "theirs", "told"), [(2e-6, 9e-6, True), (2e-6, 2e-6, False), (0.5, 0.500001, False)])
+def test_values_that_are_all_below_the_absolute_tolerance_are_said_to_be(
+    mine: float, theirs: float, told: bool
+) -> None:
+    rows = compare_outputs({"o": np.full(3, mine)}, {"o": np.full(3, theirs)}, Tolerances())
+    assert rows[0].equal and rows[0].as_json()["below_atol"] is told
+    assert ("--atol 0 compares by rtol alone" in "\n".join(comparison_lines(rows))) is told

@@ -192,3 +192,42 @@ def test_shape_and_a_file_of_another_shape_contradict(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.ones((2, 3), np.float32))
     with pytest.raises(GecliError, match="has another shape than --shape says"):
         one([tensor("x", -1, 3)], f"x={tmp_path}/x.npy", options=InputOptions(shapes={"x": (4, 3)}))
+
+
+@pytest.mark.parametrize("named_first", [False, True])
+def test_a_named_input_wins_over_the_file_that_holds_all(tmp_path: Path, named_first: bool) -> None:
+    np.savez(tmp_path / "all.npz", x=np.ones((2, 3), np.float32), y=np.zeros(4, np.int32))
+    specs = [f"{tmp_path}/all.npz", "y=7"]
+    feeds = one([X, Y], *(reversed(specs) if named_first else specs))
+    assert feeds["x"].sum() == 6 and feeds["y"].tolist() == [7] * 4
+
+
+def test_two_files_that_hold_one_input_are_refused(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", x=np.ones((2, 3), np.float32))
+    np.savez(tmp_path / "b.npz", x=np.ones((2, 3), np.float32))
+    with pytest.raises(GecliError, match="input 'x' is given twice"):
+        one([X], f"{tmp_path}/a.npz", f"{tmp_path}/b.npz")
+
+
+def test_an_array_that_no_input_takes_is_named_with_its_file(tmp_path: Path) -> None:
+    np.savez(tmp_path / "all.npz", x=np.ones((2, 3), np.float32), label=np.zeros(1))
+    with pytest.raises(GecliError) as caught:
+        one([X], f"{tmp_path}/all.npz")
+    first = caught.value.first
+    assert first.message.startswith(f"{tmp_path}/all.npz names 'label'")
+    assert first.do.startswith("leave that array out of the file")
+
+
+@pytest.mark.parametrize(
+    ("array", "message"),
+    [
+        (np.ones((4, 3), np.float32), "the value for input 'x' has the wrong shape"),
+        (np.ones((2, 3), np.float64), "the value for input 'x' has the wrong data type"),
+    ],
+)
+def test_a_value_that_does_not_fit_is_told_with_its_file(tmp_path: Path, array: np.ndarray, message: str) -> None:
+    np.save(tmp_path / "odd.npy", array)
+    with pytest.raises(GecliError) as caught:
+        one([Y, X], f"x={tmp_path}/odd.npy")
+    assert caught.value.first.message == message
+    assert caught.value.first.place() == f"-i x={tmp_path}/odd.npy"

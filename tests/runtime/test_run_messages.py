@@ -163,3 +163,22 @@ def test_quiet_still_prints_what_was_asked_for(gecli: Gecli, digits: str, tmp_pa
     done = gecli("run", digits, "-q", "--compare", "other.npz")
     assert done.returncode == 1
     assert done.stdout.startswith("differs  probabilities")
+
+
+@pytest.mark.parametrize("flag", [("--rtol", "1"), ("--atol", "x:1"), ("--stat", "mean"), ("--nan-differs",)])
+def test_a_tolerance_without_a_golden_is_refused(gecli: Gecli, digits: str, flag: tuple[str, ...]) -> None:
+    done = gecli("run", digits, *flag)
+    assert done.returncode == 2 and f"error[E10057]: {flag[0]} belongs to --compare" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["o.txt", "o.json", "d/o.npy", "o.bin"])
+def test_outputs_go_into_a_directory_or_an_npz_and_no_other_file(
+    gecli: Gecli, digits: str, tmp_path: Path, name: str
+) -> None:
+    done = gecli("run", digits, "-o", name)
+    assert done.returncode == 2 and f"-o {name} names no .npz and no directory" in done.stderr
+    stem, ending = name.rsplit(".", 1)
+    assert f"do:  -o {stem} --output-format {ending}, or -o {stem}.npz" in done.stderr
+    assert gecli("run", digits, "-o", stem, "--output-format", ending).returncode == 0
+    (tmp_path / name).mkdir(parents=True)
+    assert gecli("run", digits, "-o", name).returncode == 0
