@@ -117,7 +117,49 @@ def test_salvage_is_not_advised_where_it_was_given_for_several_files(
     (tmp_path / "short.om").write_bytes(VAE.read_bytes()[:size])
     given = inspect("short.om", VAE, "--salvage", *words)
     assert (given.status, "--salvage" in given.out + given.err) == (3, False)
-    assert "to see what is left of it" in given.err
+
+
+@pytest.mark.parametrize("words", [[], ["--io"], ["--tensors"], ["--nodes"]], ids=" ".join)
+@pytest.mark.parametrize("size", [100, 290, 60_000, 200_000])
+def test_salvage_shows_of_each_of_several_files_what_it_shows_of_one(
+    words: list[str], size: int, tmp_path: Path, inspect: Inspect
+) -> None:
+    (tmp_path / "cut.om").write_bytes(VAE.read_bytes()[:size])
+    alone, several = inspect("cut.om", *words, "--salvage"), inspect("cut.om", VAE, *words, "--salvage")
+    assert (several.status, several.err) == (3, alone.err)
+    shown = f"== cut.om\n{alone.out}" if alone.out else ""
+    assert several.out == f"{shown}== {VAE}\n{inspect(VAE, *words).out}"
+    document = json.loads(inspect("cut.om", *words, "--salvage", "--json").out)
+    entry, sound = json.loads(inspect("cut.om", VAE, *words, "--salvage", "--json").out)["files"]
+    assert ("errors" in sound, entry["errors"] == document.get("errors", document["warnings"])) == (False, True)
+    assert entry.get("document", document) == document and ("document" in entry) is (size > 256)
+
+
+def test_salvage_shows_on_one_line_what_is_left_of_a_file(tmp_path: Path, inspect: Inspect) -> None:
+    for size in (100, 60_000, 200_000):
+        (tmp_path / f"{size}.om").write_bytes(VAE.read_bytes()[:size])
+    paths = ("100.om", "60000.om", "200000.om", "missing.om", VAE)
+    shown = inspect(*paths, "--oneline", "--salvage")
+    sound = inspect(VAE, "--oneline").out.strip().split("  ")
+    lines = [line.split("  ") for line in shown.out.splitlines()]
+    assert [line[:-1] for line in lines] == [
+        ["100.om", "bad"], ["60000.om", "bad", "hh_om", "-", "-", "58.6 KiB"],
+        ["200000.om", "bad", *sound[2:5], "195.3 KiB"], ["missing.om", "bad"], sound[:-1],
+    ]  # fmt: skip
+    assert [line[-1].split(":")[0] for line in lines[:3]] == ["truncated"] * 3
+    rows = json.loads(inspect(*paths, "--oneline", "--salvage", "--json").out)["files"]
+    assert [row["name"] for row in rows] == [None, "hh_om", "hh_om", None, "hh_om"]
+    assert [row["kind"] for row in rows] == ["truncated"] * 3 + [None, "om"]
+
+
+def test_a_line_names_its_file_once(tmp_path: Path, inspect: Inspect) -> None:
+    (tmp_path / "short.om").write_bytes(VAE.read_bytes()[:290])
+    damaged = bytearray(VAE.read_bytes())
+    damaged[541_498] ^= 1  # the mark of the first kernel
+    (tmp_path / "kernels.om").write_bytes(damaged)
+    for line in inspect("short.om", "kernels.om", "--oneline", "--strict").out.splitlines():
+        name, state, rest = line.split("  ", 2)
+        assert (state, name in rest) == ("bad", False)
 
 
 @pytest.mark.parametrize("words", [["--strict"], ["--strict", "--oneline"]], ids=" ".join)

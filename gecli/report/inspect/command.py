@@ -21,6 +21,7 @@ from gecli.wire.walker import WireError
 
 if TYPE_CHECKING:
     from gecli.options.values import Options
+    from gecli.report.inspect.salvage import Salvage
     from gecli.report.inspect.stored_data import Store
 
 STDIN = "-"
@@ -121,24 +122,31 @@ def _several(options: Options, paths: list[str], screen: Screen, out: Output, st
                 view, subject = _shown(options, path, place, store)
                 warnings = _warnings(subject, options, path, place)
             except InputError as error:
-                found = _named(error, path, place)
-                if options.flag("salvage"):
-                    found = _with_salvage_given(found, "give this file alone to see what is left of it")
+                rest, found = _rest_of(error, options, path, place)
+                documents.append({"path": path})
+                if rest is not None:
+                    _add(documents[-1], rest, found.diagnostics, screen, out)
+                documents[-1]["errors"] = [each.as_json() for each in found.diagnostics]
                 screen.report(found.diagnostics)
                 status = status or found.exit_status
-                documents.append({"path": path, "errors": [each.as_json() for each in found.diagnostics]})
                 continue
-            if screen.json:
-                documents.append({"path": path, "document": out.with_warnings(view, warnings)})
-                out.chunks_into(documents[-1])
-            else:
-                out.text(f"== {path}")
-                out.write(view, [])
+            documents.append({"path": path})
+            _add(documents[-1], view, warnings, screen, out)
             screen.report(warnings)
             status = status or next((each.exit_status for each in warnings if each.severity == "error"), view.status)
     if screen.json:
         out.document({"schema": "gecli.inspect.files/1", "files": documents})
     return status
+
+
+def _add(entry: dict[str, Any], view: View, warnings: Sequence[Diagnostic], screen: Screen, out: Output) -> None:
+    """Print the view of one file of several, or keep its document for the one that is printed at the end."""
+    if screen.json:
+        entry["document"] = out.with_warnings(view, warnings)
+        out.chunks_into(entry)
+    else:
+        out.text(f"== {entry['path']}")
+        out.write(view, [])
 
 
 def _one_line_each(options: Options, paths: list[str], screen: Screen, out: Output) -> int:
@@ -155,12 +163,8 @@ def _one_line_each(options: Options, paths: list[str], screen: Screen, out: Outp
                 row = oneline(subject)
                 problems = _warnings(subject, options, path, place)
             except InputError as error:
-                found = _named(error, path, place)
-                if options.flag("salvage"):
-                    found = _with_salvage_given(found, "give this file without --oneline to see what is left of it")
+                row, found = _bad_line(error, options, path, place)
                 problems = list(found.diagnostics)
-                row = {"path": path, "ok": False, "kind": found.kind or None, "name": None, "soc": None,
-                       "signature": None, "size": None, "error": found.first.message}  # fmt: skip
         errors = [problem for problem in problems if problem.severity == "error"]
         if errors and row["ok"]:  # what --strict makes of warnings
             row |= {"ok": False, "error": errors[0].message}
@@ -172,6 +176,19 @@ def _one_line_each(options: Options, paths: list[str], screen: Screen, out: Outp
     if screen.json:
         out.document({"schema": "gecli.inspect.oneline/1", "files": rows})
     return status
+
+
+def _bad_line(error: InputError, options: Options, path: str, place: str) -> tuple[dict[str, Any], InputError]:
+    """The line of a bad file: with --salvage what is left of it, too."""
+    from gecli.report.inspect.summary import oneline
+
+    found = _named(error, path, place)
+    row: dict[str, Any] = dict.fromkeys(("kind", "name", "soc", "signature", "size"))
+    if options.flag("salvage"):
+        rest = _salvage(path, place)
+        row |= {} if rest is None else oneline(rest.subject)
+        found = _with_salvage_given(found)
+    return row | {"path": path, "ok": False, "kind": found.kind or None, "error": found.first.message}, found
 
 
 def _shown(options: Options, path: str, place: str, store: Store) -> tuple[View, Subject]:
@@ -301,17 +318,27 @@ def _check_all(subject: Subject) -> None:
 
 
 def _salvaged(error: InputError, options: Options, path: str, place: str, screen: Screen, out: Output) -> int:
-    """The view that was asked for where its part of the file is whole, else what is left of the file."""
-    from gecli.report.inspect.salvage import salvage
+    view, found = _rest_of(error, options, path, place)
+    if view is None:
+        raise found from error
+    out.write(view, [each.as_json() for each in found.diagnostics])
+    screen.report(found.diagnostics)
+    return found.exit_status
+
+
+def _rest_of(error: InputError, options: Options, path: str, place: str) -> tuple[View | None, InputError]:
+    """The error of a file and, with --salvage, what can be shown of it all the same.
+
+    That is the view that was asked for where its part of the file is whole, else an overview of what is left.
+    """
+    found = _named(error, path, place)
+    if not options.flag("salvage"):
+        return None, found
+    rest = _salvage(path, place)
+    if rest is None:
+        return None, _with_salvage_given(found)
     from gecli.report.inspect.stored_data import no_data
 
-    found = _named(error, path, place)
-    try:
-        rest = salvage(path, place)
-    except InputError:  # it cannot even be opened, which `error` says
-        rest = None
-    if rest is None:
-        raise _with_salvage_given(found) from error
     asked = options.texts("extract") or any(options.get(name) for name in VIEWS if name != "summary")
     view = None
     if asked:
@@ -321,25 +348,31 @@ def _salvaged(error: InputError, options: Options, path: str, place: str, screen
             found = _joined(found.diagnostics, errors)
         except InputError as further:
             found = _joined(found.diagnostics, _named(rest.explained(further), path, place).diagnostics)
-    found = _with_salvage_given(found)
-    view = view or rest.overview()
-    out.write(view, [each.as_json() for each in found.diagnostics])
-    screen.report(found.diagnostics)
-    return found.exit_status
+    return view or rest.overview(), _with_salvage_given(found)
 
 
-def _with_salvage_given(error: InputError, do: str = COPY_AGAIN) -> InputError:
+def _salvage(path: str, place: str) -> Salvage | None:
+    """What is left of the file; None where it is no OM, or cannot even be opened."""
+    from gecli.report.inspect.salvage import salvage
+
+    try:
+        return salvage(path, place)
+    except InputError:
+        return None
+
+
+def _with_salvage_given(error: InputError) -> InputError:
     """The error whose remedies do not name --salvage, which was given already."""
-    told = InputError.of(_without_salvage(each, do) for each in error.diagnostics)
+    told = InputError.of(_without_salvage(each) for each in error.diagnostics)
     assert isinstance(told, InputError)
     return told
 
 
-def _without_salvage(diagnostic: Diagnostic, do: str = COPY_AGAIN) -> Diagnostic:
-    """`do` in the place of a remedy of the catalogue that names --salvage."""
+def _without_salvage(diagnostic: Diagnostic) -> Diagnostic:
+    """The diagnostic with another remedy where that of the catalogue names --salvage."""
     if diagnostic.do or "--salvage" not in _remedy(diagnostic):
         return diagnostic
-    return replace(diagnostic, do=do)
+    return replace(diagnostic, do=COPY_AGAIN)
 
 
 def _remedy(diagnostic: Diagnostic) -> str:
@@ -448,7 +481,7 @@ class Output:
             raise InputError("G3004", f"MODEL_DEF is damaged: {error}", kind="bad-proto", where="MODEL_DEF") from error
         self._write("\n")
 
-    def with_warnings(self, view: View, warnings: list[Diagnostic]) -> dict[str, Any]:
+    def with_warnings(self, view: View, warnings: Sequence[Diagnostic]) -> dict[str, Any]:
         shown = view.document if view.name == "atc-json" else view.full_document()
         return {**shown, "warnings": [warning.as_json() for warning in warnings]}
 

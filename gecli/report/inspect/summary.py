@@ -284,7 +284,7 @@ def _text(value: Any) -> str | None:
 
 
 def oneline(subject: Subject) -> dict[str, Any]:
-    """Path, state, name, SoC, signature and size of one file."""
+    """Path, state, name, SoC, signature and size of one file; no signature where no model can be read."""
     facts = summary_facts(subject)
     model = facts.get("model") or {}
     io = facts.get("io") or {"inputs": [], "outputs": []}
@@ -298,7 +298,7 @@ def oneline(subject: Subject) -> dict[str, Any]:
         "kind": subject.kind,
         "name": model.get("name") or (facts.get("header") or {}).get("name"),
         "soc": model.get("soc"),
-        "signature": f"({signature(io['inputs'])}) -> ({signature(io['outputs'])})",
+        "signature": f"({signature(io['inputs'])}) -> ({signature(io['outputs'])})" if model else None,
         "size": subject.size_bytes,
         "error": None,
     }

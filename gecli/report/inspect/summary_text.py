@@ -230,8 +230,11 @@ def _line(label: str, text: str) -> str:
 
 
 def oneline_text(row: dict[str, Any]) -> str:
-    state = "ok" if row["ok"] else "bad"
+    """Path, state and what the file holds; of a bad one what is left of it, if that was asked for, and its fault."""
+    parts = [cell(row["path"]), "ok" if row["ok"] else "bad"]
+    if row["size"] is not None:
+        parts += [cell(row[key] or "-", 400) for key in ("name", "soc", "signature")]
+        parts.append(size_text(row["size"]))
     if row["error"] is not None:
-        return f"{cell(row['path'])}  {state}  {cell(row['error'], 400)}"
-    parts = (cell(row["path"]), state, cell(row["name"] or "-"), cell(row["soc"] or "-"), cell(row["signature"], 400))
-    return "  ".join((*parts, size_text(row["size"])))
+        parts.append(cell(row["error"].removeprefix(f"{row['path']}: "), 400))
+    return "  ".join(parts)
