@@ -180,7 +180,7 @@ def _checked(tensor: Tensor, values: list[Array], options: InputOptions, spec: s
         for each in fitted:
             check_input(tensor, {tensor.name: each})
     except RuntimeFault as fault:
-        raise fault.at(where=f"-i {spec}")
+        raise fault.at(where=f"-i {spec}") from None
     return fitted
 
 

@@ -10,7 +10,6 @@ import pytest
 
 from gecli.report.comparison import Tolerances, compare_outputs
 from gecli.report.run_report import comparison_lines
-from gecli.report.run_report import comparison_lines
 from tests.conftest import Gecli
 
 REPOSITORY = Path(__file__).resolve().parents[2]
