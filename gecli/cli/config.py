@@ -234,7 +234,8 @@ def _unknown(file: ConfigFile, section: str, name: str, near: Sequence[str]) -> 
     where = f"{file.path}:{line}" if line else file.path
     table = ".".join(part for part in (file.prefix, section) if part)
     message = f'unknown key "{name}"' + (f" in [{table}]" if table else "")
-    return _problem("E10055", message, where=where, do=" or ".join(near), file=file.path)
+    do = " or ".join(near) or "leave it out"
+    return _problem("E10055", message, where=where, why="gecli reads no such key there", do=do, file=file.path)
 
 
 def _line_of(file: ConfigFile, section: str, name: str) -> int | None:

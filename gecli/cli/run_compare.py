@@ -115,7 +115,7 @@ def _numbers(texts: tuple[str, ...], option: str) -> dict[str, float]:
         try:
             found[name] = float(number)
         except ValueError as err:
-            raise bad_value(option, item, "expected a number or NAME:NUMBER") from err
+            raise bad_value(option, item, "expected a number or NAME:NUMBER", f"{option} 1e-3") from err
         if not found[name] >= 0:
-            raise bad_value(option, item, "a tolerance is a number that is not negative")
+            raise bad_value(option, item, "a tolerance is a number that is not negative", f"{option} 1e-3")
     return found

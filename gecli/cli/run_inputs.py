@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from gecli.runtime.interface import Tensor
     from gecli.runtime.model import LoadedModel
 
+_SHAPE_CURE = '--shape "NAME:1,3,32,32"'
+
 
 def input_options(options: Options, model: LoadedModel) -> InputOptions:
     """What the command line says about the inputs of one model. Raises InvalidOption."""
@@ -22,7 +24,7 @@ def input_options(options: Options, model: LoadedModel) -> InputOptions:
 
     how, _, value = (options.text("fill") or "").partition(":")
     if how == "const" and not _is_number(value):
-        raise bad_value("--fill", f"const:{value}", "expected const:NUMBER")
+        raise bad_value("--fill", f"const:{value}", "expected const:NUMBER", "--fill const:0.5")
     return InputOptions(
         seed=options.integer("seed") or 0,
         fill=options.text("fill") or "random",
@@ -46,12 +48,16 @@ def _range(text: str) -> tuple[str, tuple[float, float]]:
     try:
         low, high = (float(number) for number in numbers.strip("[]").split(","))
     except ValueError as err:
-        raise bad_value("--val-range", text, "expected LO,HI or NAME:[LO,HI]") from err
+        raise bad_value("--val-range", text, "expected LO,HI or NAME:[LO,HI]", "--val-range 0,1") from err
     if not isfinite(low) or not isfinite(high) or not isfinite(high - low):
-        raise bad_value("--val-range", text, "expected finite numbers LO,HI")
+        raise bad_value("--val-range", text, "expected finite numbers LO,HI", "--val-range 0,1")
     if low > high:
-        raise bad_value("--val-range", text, f"LO {low:g} is above HI {high:g}")
+        raise bad_value("--val-range", text, f"LO {low:g} is above HI {high:g}", f"--val-range {_given(name, high, low)}")
     return name, (low, high)
+
+
+def _given(name: str, low: float, high: float) -> str:
+    return f'"{name}:[{low:g},{high:g}]"' if name else f"{low:g},{high:g}"
 
 
 def _shapes(options: Options, inputs: tuple[Tensor, ...]) -> dict[str, Shape]:
@@ -65,14 +71,15 @@ def _shapes(options: Options, inputs: tuple[Tensor, ...]) -> dict[str, Shape]:
     found: dict[str, Shape] = {}
     for item in parse_input_shapes(texts, option="--shape").items:
         if item.is_dynamic:
-            raise bad_value("--shape", item.text, "a run needs a number for every dimension")
+            raise bad_value("--shape", item.text, "a run needs a number for every dimension", _SHAPE_CURE)
         if item.name is not None and item.name not in names:
             continue  # of another OM of the command; `check_shapes` knows them all
         if item.position is not None and item.position >= len(names):
-            raise bad_value("--shape", item.text, f"the model's inputs are {', '.join(names)}")
+            raise bad_value("--shape", item.text, f"the model's inputs are {', '.join(names)}", _SHAPE_CURE)
         name = item.name if item.position is None else names[item.position]
         if name in found:
-            raise bad_value("--shape", item.text, f"input {name!r} has a shape already: {list(found[name])}")
+            why = f"input {name!r} has a shape already: {list(found[name])}"
+            raise bad_value("--shape", item.text, why, "give the shape once")
         found[str(name)] = tuple(low for low, _ in item.dims)
     return found
 
@@ -99,15 +106,16 @@ def _perm(text: str) -> tuple[str, tuple[int, ...]]:
     try:
         perm = tuple(int(axis) for axis in axes.split(","))
     except ValueError as err:
-        raise bad_value("--transpose", text, "expected NAME:0,3,1,2") from err
+        raise bad_value("--transpose", text, "expected NAME:0,3,1,2", f"--transpose {name or 'NAME'}:0,3,1,2") from err
     if not name or sorted(perm) != list(range(len(perm))):
-        raise bad_value("--transpose", text, "expected NAME:0,3,1,2 with every axis once")
+        why = "expected NAME:0,3,1,2 with every axis once"
+        raise bad_value("--transpose", text, why, f"--transpose {name or 'NAME'}:0,3,1,2")
     return name, perm
 
 
-def bad_value(option: str, text: str, why: str) -> InvalidOption:
+def bad_value(option: str, text: str, why: str, do: str = "") -> InvalidOption:
     """The error for a value that its option does not take."""
-    return InvalidOption("E10001", f"value {text!r} for {option} is invalid", option=option, why=why)
+    return InvalidOption("E10001", f"value {text!r} for {option} is invalid", option=option, why=why, do=do)
 
 
 def save_inputs(path: str, requests: list[list[dict[str, Any]]]) -> None:

@@ -54,6 +54,11 @@ def load_file(
         from gecli.loading.om_document import load_om_document
 
         return load_om_document(shown if data is not None else path, options, base_dir=base_dir, data=data)
+    if kind is FileKind.EMPTY and data is not None:
+        raise InputError(
+            "G1002", "standard input is empty", where=shown, why="it ended before its first byte",
+            do="see why the command before the pipe wrote nothing, or give a file",
+        )  # fmt: skip
     raise refusal(kind, shown)
 
 

@@ -67,7 +67,8 @@ def test_mistakes_are_named_with_file_and_line(gecli: Run, tmp_path: Path) -> No
     (tmp_path / "gecli.toml").write_text('[compile]\n\nsoc-versoin = "x"\noo-level = "O9"\n[complie]\n')
     result = gecli("compile", "m", "-o", "x", "--show-config")
     assert result.returncode == 2
-    assert 'error[E10055]: unknown key "complie"\n  --> gecli.toml:5\n  why: ' in result.stderr
+    told = 'error[E10055]: unknown key "complie"\n  --> gecli.toml:5\n  why: gecli reads no such key there\n'
+    assert told in result.stderr
     assert 'unknown key "soc-versoin" in [compile]\n  --> gecli.toml:3\n  why: ' in result.stderr
     assert "\n  do:  [compile]\n" in result.stderr
     assert "\n  do:  soc-version\n" in result.stderr

@@ -108,3 +108,10 @@ def test_values_that_cannot_be_are_refused(words: str, status: int, om: Path, tm
 def test_a_full_screen_keeps_the_status(line: str, status: int, om: Path, tmp_path: Path) -> None:
     done = shell(f'OM="{om}"; {line}', tmp_path)
     assert (done.returncode, "Traceback" in done.stderr, "Exception ignored" in done.stderr) == (status, False, False)
+
+
+def test_an_empty_standard_input_is_blamed_on_what_should_have_filled_it() -> None:
+    words = [sys.executable, "-m", "gecli", "compile", "-", "-o", "x.om"]
+    done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 3 and "error[G1002]: standard input is empty" in done.stderr
+    assert "download" not in done.stderr

@@ -182,3 +182,22 @@ def test_outputs_go_into_a_directory_or_an_npz_and_no_other_file(
     assert gecli("run", digits, "-o", stem, "--output-format", ending).returncode == 0
     (tmp_path / name).mkdir(parents=True)
     assert gecli("run", digits, "-o", name).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "cure"),
+    [
+        (["--val-range", "5,1"], "--val-range 1,5"),
+        (["--val-range", "image:[5,1]"], '--val-range "image:[1,5]"'),
+        (["--val-range", "image"], "--val-range 0,1"),
+        (["--fill", "const:x"], "--fill const:0.5"),
+        (["--transpose", "image:0,0"], "--transpose image:0,3,1,2"),
+        (["--shape", "image:1;image:2"], "give the shape once"),
+        (["--compare", "digits.om", "--rtol", "-1"], "--rtol 1e-3"),
+    ],
+)
+def test_a_value_that_an_option_does_not_take_has_a_cure_of_its_own(
+    gecli: Gecli, digits: str, words: list[str], cure: str
+) -> None:
+    done = gecli("run", digits, *words)
+    assert done.returncode == 2 and f"\n  do:  {cure}\n" in done.stderr
