@@ -52,7 +52,8 @@ def _range(text: str) -> tuple[str, tuple[float, float]]:
     if not isfinite(low) or not isfinite(high) or not isfinite(high - low):
         raise bad_value("--val-range", text, "expected finite numbers LO,HI", "--val-range 0,1")
     if low > high:
-        raise bad_value("--val-range", text, f"LO {low:g} is above HI {high:g}", f"--val-range {_given(name, high, low)}")
+        do = f"--val-range {_given(name, high, low)}"
+        raise bad_value("--val-range", text, f"LO {low:g} is above HI {high:g}", do)
     return name, (low, high)
 
 
