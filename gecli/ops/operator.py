@@ -177,7 +177,7 @@ def instance(kind: OperatorType, node: OpDesc) -> Any:
                     "E13014",
                     f"attribute {field!r} of node {node.name!r} is not valid",
                     where=f"node {node.name} ({node.type})",
-                    why=f"{err}; expected {annotation}",
+                    why=f"{err}; expected {KINDS[annotation]}",
                     node=node.name,
                 ) from err
         elif default is REQUIRED:
@@ -185,7 +185,7 @@ def instance(kind: OperatorType, node: OpDesc) -> Any:
                 "E14002",
                 f"node {node.name!r} has no attribute {field!r}",
                 where=f"node {node.name} ({node.type})",
-                why=f"{node.type} requires {field}: {annotation}",
+                why=f"{node.type} requires {field!r}, {KINDS[annotation]}",
                 node=node.name,
             )
     op.in_descs = node.input_descs
@@ -244,6 +244,21 @@ _CONVERTERS: dict[str, Callable[[Any], Any]] = {
     "tuple[tuple[int, ...], ...]": lambda value: tuple(tuple(_to_int(v) for v in row) for row in value),
 }
 
+
+KINDS = {  # what the annotations of attributes mean, for messages
+    "int": "an integer",
+    "float": "a number",
+    "bool": "true or false",
+    "str": "a text",
+    "Format": "a format",
+    "DataType": "a data type",
+    "Weight": "a tensor",
+    "tuple[int, ...]": "a list of integers",
+    "tuple[float, ...]": "a list of numbers",
+    "tuple[str, ...]": "a list of texts",
+    "tuple[bool, ...]": "a list of true or false",
+    "tuple[tuple[int, ...], ...]": "a list of lists of integers",
+}
 
 def _declared_inputs(cls: type[Any]) -> tuple[Port, ...]:
     declared = cls.__dict__.get("inputs")

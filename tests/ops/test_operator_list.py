@@ -9,7 +9,8 @@ import pytest
 
 from gecli.ops import make_operator_list
 from gecli.ops.index import FAMILY_OF_ONNX, FAMILY_OF_TYPE
-from gecli.ops.registry import find_onnx
+from gecli.ops.operator import KINDS
+from gecli.ops.registry import find_onnx, load_all
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -41,3 +42,8 @@ def test_the_readme_names_operators_as_supported_that_are() -> None:
     assert all(("", name) in FAMILY_OF_ONNX or name in FAMILY_OF_TYPE for name in re.findall(r"`(\w+)`", dynamic))
     (absent,) = re.findall(r"ONNX ((?:`\w+`(?: and )?)+) are\s+not among them", readme)
     assert not any(("", name) in FAMILY_OF_ONNX for name in re.findall(r"`(\w+)`", absent))
+
+
+def test_every_kind_of_attribute_has_words_for_messages() -> None:
+    kinds = {annotation for kind in load_all().values() for annotation, _ in kind.attributes.values()}
+    assert kinds <= KINDS.keys()

@@ -201,3 +201,8 @@ def test_a_value_that_an_option_does_not_take_has_a_cure_of_its_own(
 ) -> None:
     done = gecli("run", digits, *words)
     assert done.returncode == 2 and f"\n  do:  {cure}\n" in done.stderr
+
+
+def test_an_attribute_that_a_real_om_lacks_is_described_in_words(gecli: Gecli) -> None:
+    told = refused(gecli, 3, "run", str(REPOSITORY / "tests/data/om/real/ascend310-2021-a3c_pong.om"))
+    assert "Conv2D requires 'strides', a list of integers" in told and "tuple[" not in told
