@@ -26,15 +26,15 @@ def compact_variables(session: Session) -> int:
     manager.resource.become(state.resource.without_addresses())
     manager.hbm.become(HbmResource())
     try:
-        plans = []
+        placed = []
         for member in session.members:
             assert member.compiled is not None
-            plans.append(place_graph(member.compiled.graph, manager, member.graph_id, reuse=session.reuse).plan)
+            placed.append(place_graph(member.compiled.graph, manager, member.graph_id, reuse=session.reuse))
     except BaseException:
         manager.restore(state)
         raise
     manager.resource.forget_unassigned()
-    for member, plan in zip(session.members, plans, strict=True):
+    for member, each in zip(session.members, placed, strict=True):
         assert member.compiled is not None
-        member.compiled.plan = plan
+        member.compiled.plan, member.compiled.assigned = each.plan, each.assigned
     return state.hbm.used_bytes - manager.hbm.used_bytes

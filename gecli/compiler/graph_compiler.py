@@ -35,11 +35,15 @@ class CompiledGraph:
     passes: list[PassRecord]
     records: list[dict[str, Any]]
     warnings: list[Diagnostic] = field(default_factory=list)
-    variables: tuple[OpDesc, ...] = ()
     external: tuple[ExternalWeight, ...] = ()
     assigned: Mapping[OpDesc, int] = field(default_factory=dict)  # every node in variable memory, in order
     given_values: tuple[str, ...] = ()  # variables that get a value here
     is_portable: bool = False  # whether name and descriptor of each node in variable memory say all about its place
+
+    @property
+    def variables(self) -> dict[OpDesc, int]:
+        """The variables with their addresses."""
+        return {node: address for node, address in self.assigned.items() if node.is_variable}
 
 
 class Placed(NamedTuple):
@@ -105,7 +109,6 @@ def compile_graph(
         raise
     ctx.warnings += _beyond_limit(graph.name, plan, manager.limits)
     record = VarMatch(before, record_of(manager, graph_id))
-    variables = tuple(node for node in assigned if node.is_variable)
     is_portable = not placed.has_broadcasts and not manager.resource.shares_memory_between_batches
     return CompiledGraph(
         graph,
@@ -114,7 +117,6 @@ def compile_graph(
         timeline.records,
         ctx.records,
         ctx.warnings,
-        variables,
         external,
         assigned,
         placed.given_values,

@@ -5,7 +5,7 @@ GE: ModelCache::RefreshVariableDesc and the assignment of variable memory on loa
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -60,7 +60,7 @@ class Readdressed:
 
     parts: OmParts
     record: VarMatch
-    variables: Sequence[OpDesc]
+    variables: Mapping[OpDesc, int]  # with their addresses
     graph_name: str
 
     def image(self, manager: VarManager) -> OmImage:
@@ -90,11 +90,13 @@ def readdressed(
     rebuild: RebuildControl,
     graph_id: int,
     graph_name: str,
+    relocate: Callable[[ModelRecord], None] | None = None,
 ) -> Readdressed:
     """Load an entry whose record matched and bring the session to the state after its compile.
 
     `member` is what the sidecar says about variable memory, `is_before` that the state before the compile matched.
-    Raises CannotReaddress; the session is then as before.
+    `relocate` lets the model name other places of external weights, before its nodes are placed: the session tells
+    constants of one name apart by them. Raises CannotReaddress; the session is then as before.
     """
     nodes, given = _read_member(member)
     before = record_of(manager)
@@ -106,13 +108,16 @@ def readdressed(
             _require_permission(record.after, rebuild)
             refresh(record, manager, rebuild, graph_id).commit(manager, rebuild)
         parts = parts_of(read_om(om))
+        if relocate is not None:
+            relocate(parts.model)
         descs = {} if record is None else record.after.var_desc_map
         found = [_node(parts.model, row) for row in nodes]
         manager.resource.graph_names[graph_id] = graph_name
         addresses: dict[int, int] = {}
         for row, node in zip(nodes, found):
             where = f"graph {graph_name!r}, node {row.name!r}"
-            address = place_again(node, _stored(node, descs), manager, graph_id, where)
+            name = manager.resource.session_name(node.name, node)
+            address = place_again(node, name, _stored(node, descs.get(name)), manager, graph_id, where)
             if addresses.setdefault(row.address, address) != address:
                 raise CannotReaddress(f"{row.name!r} shares its memory with another constant there, and not here")
         manager.resource.set_assigned(given)
@@ -128,7 +133,7 @@ def readdressed(
             raise CannotReaddress(str(error)) from error
         raise
     after = record_of(manager, graph_id)
-    variables = [node for node in found if node.is_variable]
+    variables = {node: addresses[row.address] for row, node in zip(nodes, found) if node.is_variable}
     return Readdressed(parts, VarMatch(before, after), variables, graph_name)
 
 
@@ -154,9 +159,9 @@ def _node(model: ModelRecord, row: VariableNode) -> OpDesc:
     return node
 
 
-def _stored(node: OpDesc, descs: Mapping[str, TensorDesc]) -> TensorDesc:
+def _stored(node: OpDesc, recorded: TensorDesc | None) -> TensorDesc:
     """The descriptor under which the compile placed a node; the record's, which holds all of it."""
-    desc, recorded = node.output_descs[0], descs.get(node.name)
+    desc = node.output_descs[0]
     return recorded if recorded is not None and recorded.same_storage(desc) else desc
 
 

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from typing import Any
 
 from gecli.ir.op_desc import OpDesc
-from gecli.ir.tensor_desc import TensorDesc
 from gecli.variables.var_key import VarKey
 from gecli.variables.var_manager import VarManager
 from gecli.variables.var_match import VarMatch
 from gecli.variables.var_resource import VarAddress, VarResource
 
 
-def variable_rows(nodes: Iterable[OpDesc], record: VarMatch, manager: VarManager) -> list[dict[str, Any]]:
-    """One row a variable node: declared and stored form, address, road, whether this graph changed it."""
+def variable_rows(nodes: Mapping[OpDesc, int], record: VarMatch, manager: VarManager) -> list[dict[str, Any]]:
+    """One row a variable node: declared and stored form, address, road, whether this graph changed it.
+
+    `nodes` gives the address of each. The session may know the variable in another format by now, since a later graph
+    may declare one (GE: RenewCurVarDesc).
+    """
     variables = manager.resource
     changed = set(record.after.changed_var_names)
     forms = _forms(variables)
     rows = []
-    for node in nodes:
+    for node, address in nodes.items():
         stored = node.output_descs[0]
         declared = variables.declared_desc(node.name) or stored
         road = record.after.var_trans_roads_map.get(node.name, ())
@@ -32,13 +35,13 @@ def variable_rows(nodes: Iterable[OpDesc], record: VarMatch, manager: VarManager
                 "declared_shape": list(declared.shape),
                 "format": stored.format.name,
                 "shape": list(stored.shape),
-                "logical_address": variables.address_of(node.name, stored),
+                "logical_address": address,
                 "size_bytes": stored.size_bytes,
                 "road": [f"{step.type} {step.src.format.name}->{step.dst.format.name}" for step in road],
                 "lossy": bool(road) and getattr(road, "lossy", False),
                 "changed_here": node.name in changed,
                 "init_converted": bool(road) and node.init_value is not None,
-                "blocks": _blocks(node.name, stored, forms.get(variables.base_name(node.name), ()), variables),
+                "blocks": _blocks(variables.key(node.name, stored), address, forms, variables),
             }
         )
     return sorted(rows, key=lambda row: str(row["name"]))
@@ -53,12 +56,12 @@ def _forms(variables: VarResource) -> dict[str, list[tuple[VarKey, VarAddress]]]
 
 
 def _blocks(
-    name: str, stored: TensorDesc, forms: Iterable[tuple[VarKey, VarAddress]], variables: VarResource
+    present: VarKey, address: int, forms: Mapping[str, list[tuple[VarKey, VarAddress]]], variables: VarResource
 ) -> list[dict[str, Any]]:
     """The memory of each form that the variable has or had in the session; only the present one is in use."""
-    present = variables.key(name, stored)
+    is_known = present in variables.addresses
     found = []
-    for key, entry in forms:
+    for key, entry in forms.get(present.name, ()):
         block = variables.blocks.get(entry.address)
         found.append(
             {
@@ -68,7 +71,7 @@ def _blocks(
                 "logical_address": entry.address,
                 "offset": entry.offset,
                 "bytes": 0 if block is None else block.span_bytes,
-                "in_use": key == present,
+                "in_use": key == present if is_known else entry.address == address,
             }
         )
     return sorted(found, key=lambda row: (row["logical_address"], row["format"]))
