@@ -32,7 +32,7 @@ COMPRESSION = frozenset(("om_compress_version", "attr_name_enum", "attr_value_en
 _INT64 = 1 << 63
 _FIELD_OF_TYPE = {name: field for field, name in VALUE_TYPES.items()}
 _LIST_FIELD_OF_TYPE = {name: field for field, name in LIST_TYPES.items()} | {TEXTS_TYPE: "s"}
-_DTYPES = {dtype.serial: dtype.proto for dtype in DataType}
+_DTYPES = {name: dtype.proto for dtype in DataType for name in (dtype.serial, f"DT_{dtype.name}")}
 _LIST_VAL_TYPES = {"s": 1, "i": 2, "f": 3, "b": 4, "bt": 5, "td": 6, "t": 7, "g": 8, "na": 9, "dt": 10}
 
 

@@ -14,7 +14,7 @@ from gecli.report.inspect.json_text import json_chunks
 from gecli.report.inspect.model_fields import ModelFields
 from gecli.wire.byte_source import MemorySource
 
-from .conftest import REAL, Inspect
+from .conftest import REAL, Inspect, wide_om
 
 
 def varint(value: int) -> bytes:
@@ -88,6 +88,45 @@ def test_the_named_fields_are_dropped_at_every_level() -> None:
 )
 def test_a_value_is_shown_as_atc_shows_it(value: bytes, shown: Any) -> None:
     assert value_of(value) == [{"key": "a", "value": shown}]
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (f(3, 7) + f(2, b"text"), {"s": "text"}),
+        (f(2, b"text") + f(3, 7), {"i": 7}),
+        (f(1, f(20, 2)) + f(15, 1), {"dt": 1}),
+        (f(12, f(1, f(2, 1))) + f(12, b"") + f(5, 0), {"b": False}),
+        (f(11, f(2, 1) + f(13, 1)) + f(11, f(1, b"d") + f(13, 0)), {"td": {"name": "d", "dtype": "DT_FLOAT"}}),
+        (f(3, 7) + f(2, 1), {"i": 7}),  # field 2 as a number is no field of the message
+        (f(11, f(10, b"\x01") + f(2, 27)), {"td": {"dtype": "DT_BF16"}}),
+        (f(1, f(3, b"") + f(12, b"")), {"list": None}),
+    ],
+)  # fmt: skip
+def test_a_field_that_is_there_twice_or_in_another_form_counts_as_in_protobuf(value: bytes, shown: Any) -> None:
+    absent = {key: inner for key, inner in shown.items() if inner is not None}
+    assert value_of(value) == [{"key": "a", "value": absent or None}]
+    assert op_of(f(1, b"n") + f(24, 5) + f(25, b"") + f(28, b"\x01")) == {"name": "n", "input_i": [1]}
+
+
+@pytest.mark.parametrize(
+    ("content", "shown"),
+    [
+        (f(2, b"a") + f(3, b"\x01") + f(20, 2), [1]),
+        (f(2, b"a") + f(3, b"\x01") + f(20, 3), ["a"]),  # of the kind that it names there are none
+        (f(2, b"a") + f(12, b"\x1b") + f(20, 10), {"type": "list_data_type", "value": [27]}),
+        (f(2, b"a") + f(3, b"\x01"), ["a"]),
+    ],
+)
+def test_the_type_of_a_list_says_which_of_its_fields_is_the_list(
+    content: bytes, shown: Any, tmp_path: Path, inspect: Inspect
+) -> None:
+    op = f(1, b"n") + f(2, b"Relu") + f(10, attr(b"a", f(1, content)))
+    (tmp_path / "m.om").write_bytes(wide_om((0, f(1, b"m") + f(7, f(1, b"g") + f(6, op)))))
+    whole = json.loads(inspect("m.om", "--json").out)["models"][0]["graphs"][0]["ops"][0]["attr"]["a"]
+    node = json.loads(inspect("m.om", "--nodes", "--show", "attrs", "--json").out)["nodes"][0]["attrs"]["a"]
+    plain = node if not isinstance(node[0], dict) else {"type": "list_data_type", "value": [27]}
+    assert (whole, plain) == (shown, shown)
 
 
 def test_an_attribute_without_a_value_has_a_key_only() -> None:

@@ -145,7 +145,7 @@ def c_escaped(data: bytes) -> str:
 def dtype_name(number: int) -> str | int:
     """Rule 3; a number that the enumeration lacks stays one."""
     found = DataType.from_proto(number)
-    return found.serial if found.proto == number else number
+    return f"DT_{found.name}" if found.proto == number else number  # DT_BF16, of which the serial string is another
 
 
 def val_type_name(number: int) -> str | int:

@@ -36,6 +36,7 @@ from gecli.wire.ge_ir_fields import (
 SHOWN_BYTES = 256
 CHUNK_BYTES = 1 << 20
 PLAIN_LISTS = ("s", "i", "f", "b")
+LIST_FIELDS = dict(enumerate(("s", "i", "f", "b", "bt", "td", "t", "g", "na", "dt"), 1))  # by val_type
 
 
 def model_view(subject: Subject, store: Store = no_data) -> View:
@@ -186,6 +187,9 @@ class _Renderer:
         return None
 
     def list_value(self, value: Fields) -> Any:
+        told = LIST_FIELDS.get(value.get("val_type", 0))
+        if told in value:  # it says which of several fields is the list
+            value = {told: value[told]}
         for kind in PLAIN_LISTS:
             if kind in value:
                 items = [self.text(item) if kind == "s" else item for item in value[kind]]

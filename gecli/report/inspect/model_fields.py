@@ -94,39 +94,46 @@ class ModelFields:
 
     def _collected(self, kind: Message, fields: Iterable[tuple[int, Any]], depth: int) -> Fields:
         """The fields by name. Of entries with the same key only the last is looked at, as in the reader of the graph:
-        what it replaces may be broken.
+        what it replaces may be broken. Of the members of a oneof the last one counts, and the pieces of one message are
+        one message.
         """
         found: Fields = {}
         maps: dict[str, dict[str, memoryview]] = {}
+        pieces: dict[str, tuple[Message, list[memoryview]]] = {}
         for number, value in fields:
             spec = kind.fields.get(number)
             if spec is None:
                 continue
-            if not spec.is_map:
+            if spec.is_map:
+                if isinstance(value, memoryview):
+                    key, content = _entry(value)
+                    found.setdefault(spec.name, {})
+                    maps.setdefault(spec.name, {})[key] = content
+            elif spec.message is None or spec.repeated:
                 self._store(spec, found, value, depth)
             elif isinstance(value, memoryview):
-                key, content = _entry(value)
                 found.setdefault(spec.name, {})
-                maps.setdefault(spec.name, {})[key] = content
+                pieces.setdefault(spec.name, (spec.message, []))[1].append(value)
+            if spec.always and len(found) > 1 and spec.name in found:
+                _keep_only(spec.name, found, pieces)
+        for name, (message, parts) in pieces.items():
+            found[name] = self._inner(message, parts[0] if len(parts) == 1 else memoryview(b"".join(parts)), depth)
         for name, entries in maps.items():
             found[name] = dict(self._attr(key, content, depth) for key, content in entries.items())
         return found
 
     def _store(self, spec: Field, found: Fields, value: Any, depth: int) -> None:
-        """Put one field in its place; those of another wire type are left out, as protobuf does."""
+        """Put a scalar or an element of a list in its place; of another wire type it is left out, as in protobuf."""
         if spec.message is None:
             self._store_scalar(spec, found, value)
         elif isinstance(value, memoryview):
-            inner = self._inner(spec.message, value, depth)
-            if spec.repeated:
-                found.setdefault(spec.name, []).append(inner)
-            else:
-                found[spec.name] = {**found.get(spec.name, {}), **inner}
+            found.setdefault(spec.name, []).append(self._inner(spec.message, value, depth))
 
     def _store_scalar(self, spec: Field, found: Fields, value: Any) -> None:
-        values = _values(spec.kind, value)
+        values = _values(spec, value)
         if spec.repeated:
-            found.setdefault(spec.name, []).extend(values)
+            if values:
+                found.setdefault(spec.name, []).extend(values)
             return
         for item in values:
             if item or spec.always:
@@ -160,6 +167,12 @@ class ModelFields:
         offset, length = tensor.pop(DATA_OFFSET, 0), tensor.pop(DATA_LENGTH, 0)
         if "data" not in tensor and length and 0 <= offset <= offset + length <= self._file_size:
             tensor["data"] = Ref(offset, length)
+
+
+def _keep_only(name: str, *members: dict[str, Any]) -> None:
+    for each in members:
+        for other in [key for key in each if key != name]:
+            del each[other]
 
 
 def _is_operator(number: int, value: Any) -> bool:
@@ -229,14 +242,17 @@ def _varint(data: memoryview, at: int) -> tuple[int, int]:
             raise WireError("a varint has more than 10 bytes", at)
 
 
-def _values(kind: str, value: Any) -> list[Any]:
+def _values(spec: Field, value: Any) -> list[Any]:
     """The values of one occurrence of a scalar field: several when it is packed, none for another wire type."""
+    kind = spec.kind
     if kind in ("string", "bytes"):
         if not isinstance(value, memoryview):
             return []
         return [_text(value) if kind == "string" else bytes(value)]
+    if isinstance(value, memoryview) and not spec.repeated:
+        return []
     if kind == "float":
-        data = value[0] if isinstance(value, tuple) else value
+        data = value[0] if isinstance(value, tuple) and len(value[0]) == 4 else value
         if not isinstance(data, memoryview):
             return []
         return list(struct.unpack(f"<{len(data) // 4}f", data[: len(data) // 4 * 4]))
