@@ -296,12 +296,6 @@ def _compile_cached(
             return [deliver_direct(setup, job, found, options, stats) for job, found in zip(jobs, direct)]
     loaded = loaded or _load(jobs, options, progress, check_read)
     is_session = has_session_file(options) or (len(jobs) > 1 and uses_session(loaded, options))
-    if is_session and options.integer("ge.externalWeight"):
-        results = _compile_together(jobs, loaded, options, progress)
-        for result in results:
-            result.cache = CacheUse("bypassed", reason="session")
-            result.notes.append("the cache is not used for a session whose models have external weights")
-        return results
     if is_session:
         return _compile_session_cached(jobs, loaded, options, progress, setup, notify, stats)
 
@@ -352,16 +346,22 @@ def _compile_session_cached(
     stats: StatIndex,
 ) -> list[ModelResult]:
     """Take the models of a session from the cache one after the other, or compile and store them."""
-    from gecli.compiler.cached_compile import CachedCompiler
+    from gecli.compiler.cached_compile import CachedCompiler, Compiled
+    from gecli.compiler.readdressing import memory_member
     from gecli.compiler.session_cache import compile_through_cache
+    from gecli.compiler.weight_output import unwritten_weights
 
     session = new_session(options)
     digests = [fingerprint(each, job, options, session) for job, each in zip(jobs, loaded)]
 
-    def compiled(session: Session, member: Member) -> ModelResult:
+    def compiled(session: Session, member: Member) -> Compiled:
         position = member.graph_id - session.first_graph_id
-        job, each, digest = jobs[position], loaded[position], digests[position]
-        return describe(job, each, member, session, image_of(member, session, each, job, options, digest), options)
+        job, each, digest, built = jobs[position], loaded[position], digests[position], member.compiled
+        assert built is not None
+        lay_out = partial(image_of, member, session, each, job, options, digest)
+        result = describe(job, each, member, session, lay_out(), options)
+        result.pending = unwritten_weights(built.external, job, options)
+        return Compiled(result, built.record, lay_out, memory_member(built))
 
     compiler = CachedCompiler(setup, options, stats, None, lambda: new_session(options).manager, notify)
     works = [

@@ -20,7 +20,6 @@ from gecli.compiler.direct_hit import has_session_file
 from gecli.compiler.failures import combined
 from gecli.compiler.job import jobs_of
 from gecli.compiler.model_loading import load_all
-from gecli.compiler.result import ModelResult
 from gecli.compiler.session import Member, Session
 from gecli.compiler.session_cache import Missed, SessionCache
 from gecli.options.values import Options
@@ -57,9 +56,6 @@ def inquire(models: Sequence[str], options: Options, progress: Callable[[str, st
         raise combined(failed)
     several = len(jobs) > 1 and not options.flag("no-session") and uses_session(loaded, options)
     is_session = several or has_session_file(options)
-    if is_session and options.integer("ge.externalWeight"):
-        note = "the cache is not used for a session whose models have external weights"
-        return [Inquiry(job.source, "", "", Lookup(None, "session"), note) for job in jobs]
     setup = setup._replace(cache=setup.cache._replace(mode="ro"))
     compiler = _compiler(setup, options)
     session = new_session(options)
@@ -73,7 +69,7 @@ def inquire(models: Sequence[str], options: Options, progress: Callable[[str, st
 def _answers_in(session: Session, compiler: CachedCompiler, works: Sequence[Work]) -> list[Inquiry]:
     """One model after the other, each in the state that the ones before it leave, up to one that is not there."""
 
-    def compiled(session: Session, member: Member) -> ModelResult:
+    def compiled(session: Session, member: Member) -> Compiled:
         raise AssertionError("an inquiry compiles nothing")
 
     source = session.source = SessionCache(compiler, works, compiled, hits_only=True)

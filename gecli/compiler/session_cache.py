@@ -19,10 +19,11 @@ from gecli.cache.model_cache import Lookup, look
 from gecli.cache.sidecar import VARIABLE_MEMORY
 from gecli.compiler.cached_compile import CachedCompiler, Compiled, Work
 from gecli.compiler.direct_hit import finish_hit, hit_result
-from gecli.compiler.readdressing import CannotReaddress, Readdressed, memory_member, readdressed
+from gecli.compiler.readdressing import CannotReaddress, Readdressed, readdressed
 from gecli.compiler.result import CacheUse, ModelResult, OutputFile
 from gecli.compiler.session import Member, Session
 from gecli.compiler.variable_report import variable_rows
+from gecli.compiler.weight_delivery import EntryWeights
 from gecli.errors import GecliError, InputError
 from gecli.variables.var_manager import VarManager
 from gecli.variables.var_match import VarMatch, match
@@ -35,15 +36,15 @@ class Missed(Exception):
 class SessionCache:
     """Takes the models of one session from the cache and keeps those that were compiled.
 
-    `compiled(session, member)` makes the report of a compiled model with its OM image. With `hits_only` a model that
-    is not there raises Missed.
+    `compiled(session, member)` is what a compiled model leaves. With `hits_only` a model that is not there raises
+    Missed.
     """
 
     def __init__(
         self,
         compiler: CachedCompiler,
         works: Sequence[Work],
-        compiled: Callable[[Session, Member], ModelResult],
+        compiled: Callable[[Session, Member], Compiled],
         *,
         hits_only: bool = False,
         stores: bool = False,
@@ -54,6 +55,7 @@ class SessionCache:
         self.hits_only = hits_only
         self.stores = stores
         self.lookups: dict[int, Lookup] = {}  # the last one of each model, by position
+        self._weights: dict[int, EntryWeights] = {}  # of each model that was taken
         self._started = 0.0
 
     def take(self, session: Session, member: Member) -> Readdressed | None:
@@ -65,7 +67,7 @@ class SessionCache:
             return None
         loaded: list[Readdressed] = []
         lookup = look(cache, work.key, self._wanted(work, session, member, loaded), self.compiler.stats)
-        self.lookups[member.graph_id - session.first_graph_id] = lookup
+        self.lookups[position_of(session, member)] = lookup
         if cache.mode == "debug":
             self.compiler.note_debug(work, lookup)
             return None
@@ -90,18 +92,14 @@ class SessionCache:
         """Store a compiled model, as the session is at this moment."""
         work = self._work(session, member)
         if self.stores:
-            assert member.compiled is not None
-            result = self.compiled(session, member)
-            image = result.image
-            assert image is not None
-            done = Compiled(result, member.compiled.record, lambda: image, memory_member(member.compiled))
-            self.compiler.store(work, done, perf_counter() - self._started)
+            self.compiler.store(work, self.compiled(session, member), perf_counter() - self._started)
 
     def result(self, session: Session, member: Member) -> ModelResult:
         """The report of a model that was taken, with its OM image. Call it when every model is built."""
         work, taken = self._work(session, member), member.taken
         assert taken is not None and work.entry is not None
         result = hit_result(work.job, work.entry, self.compiler.setup, self.compiler.options)
+        result.pending = self._weights[position_of(session, member)].pending()
         image = taken.image(session.manager)
         result.image = image
         result.output = OutputFile(work.job.om_path, image.size_bytes)
@@ -123,7 +121,7 @@ class SessionCache:
                 finish_hit(self.compiler.cache, work.entry, self.compiler.stats)
 
     def _work(self, session: Session, member: Member) -> Work:
-        return self.works[member.graph_id - session.first_graph_id]
+        return self.works[position_of(session, member)]
 
     def _wanted(self, work: Work, session: Session, member: Member, loaded: list[Readdressed]) -> Wanted:
         """What an entry must be; the last check brings it into the session."""
@@ -133,7 +131,8 @@ class SessionCache:
                 return Verdict(found.via)
             if found.sidecar is None:
                 return Verdict(reason="load_failed", evidence="it does not say how its variables were placed")
-            directory = self.compiler.cache.path
+            cache, directory = self.compiler.cache, self.compiler.cache.path
+            weights = EntryWeights(cache, work.job, found, self.compiler.options, self.compiler.stats)
             try:
                 record = read_rdcpkt(entry_path(directory, found.stem, RDCPKT)) if found.has_rdcpkt else None
                 loaded.append(
@@ -146,8 +145,10 @@ class SessionCache:
                         rebuild=session.rebuild,
                         graph_id=member.graph_id,
                         graph_name=member.graph.name,
+                        relocate=weights.relocate,
                     )
                 )
+                self._weights[position_of(session, member)] = weights
             except CannotReaddress as error:
                 return Verdict(reason=error.reason, evidence=str(error))
             except GecliError as error:
@@ -156,6 +157,11 @@ class SessionCache:
 
         wanted = self.compiler.wanted(work, session.manager)
         return wanted._replace(load=load)
+
+
+def position_of(session: Session, member: Member) -> int:
+    """Which model of the command a member is."""
+    return member.graph_id - session.first_graph_id
 
 
 def _is_state_before(record: VarMatch | None, manager: VarManager) -> bool:
@@ -169,7 +175,7 @@ def compile_through_cache(
     compiler: CachedCompiler,
     works: Sequence[Work],
     together: Callable[[SessionCache | None], list[ModelResult]],
-    compiled: Callable[[Session, Member], ModelResult],
+    compiled: Callable[[Session, Member], Compiled],
 ) -> list[ModelResult]:
     """Compile the models of a session with the cache.
 

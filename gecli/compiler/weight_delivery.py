@@ -26,14 +26,17 @@ from gecli.cache.weight_files import (
 )
 from gecli.compiler.result import OutputFile
 from gecli.compiler.weight_output import DIRECTORY, MODE, weight_folder
-from gecli.planning.weight_names import COMBINED, spelled
+from gecli.planning.weight_names import COMBINED, SPLIT, spelled
 
 if TYPE_CHECKING:
     from gecli.cache.candidate import Found
     from gecli.cache.model_cache import CacheDir
     from gecli.compiler.job import Job
     from gecli.compiler.result import ModelResult
+    from gecli.compiler.weight_output import PendingWeights
     from gecli.options.values import Options
+    from gecli.planning.external_weights import ExternalWeight
+    from gecli.wire.model_record import ModelRecord
 
 
 def entry_weights(cache: CacheDir, found: Found) -> list[WeightRange]:
@@ -84,40 +87,81 @@ def write_with_new_offsets(
     from gecli.artifacts.om_writer import write_om
     from gecli.compiler.weight_output import pending_weights, write_weights
     from gecli.errors import InputError
-    from gecli.ir.weight import FileSlice, Weight
-    from gecli.planning.external_weights import ExternalWeight, place_in_combined
 
-    if found.sidecar is None:  # whose rows have the order of the compile
-        ranges = _in_name_order(ranges)
     try:
         om = read_om(entry_path(cache.path, found.stem, OM))
         model = om.model()
-        fault = difference_of_rows(ranges, weights_of_model(model)) if found.sidecar is not None else ""
-        if fault:
-            raise OSError(errno.EINVAL, fault)
-        named: dict[str, list[WeightRange]] = {}
-        for row in ranges:
-            named.setdefault(row.node, []).append(row)
-        nodes = {node: named[node.name][0] for graph in model.graphs for node in graph.nodes if node.name in named}
-        order = {row.node: position for position, row in enumerate(ranges)}
-        weights = [
-            ExternalWeight(
-                node,
-                Weight(
-                    node.output_descs[0],
-                    FileSlice(os.path.join(weight_dir(cache.path), row.file), row.offset, row.length),
-                ),
-                row.sha256,
-            )
-            for node, row in sorted(nodes.items(), key=lambda item: order[item[1].node])
-        ]
-        place_in_combined(weights, job.stem)
+        weights = weights_in(cache, found, ranges, model, job)
         pending = pending_weights(weights, job, options)
         assert pending is not None
         write_weights(pending, result)
         return OutputFile(job.om_path, write_om(job.om_path, image_of(om, model)))
     except InputError as error:  # of the entry: damaged, or gone since it was looked at
         raise OSError(errno.EIO, error.first.message) from error
+
+
+def weights_in(
+    cache: CacheDir, found: Found, ranges: Sequence[WeightRange], model: ModelRecord, job: Job
+) -> list[ExternalWeight]:
+    """The weights of an entry in the combined file of its cache, for the one of an output, whose places `model` gets.
+
+    Raises OSError where sidecar and `model` do not fit together.
+    """
+    from gecli.ir.weight import FileSlice, Weight
+    from gecli.planning.external_weights import ExternalWeight, place_in_combined
+
+    if found.sidecar is None:  # whose rows have the order of the compile
+        ranges = _in_name_order(ranges)
+    elif fault := difference_of_rows(ranges, weights_of_model(model)):
+        raise OSError(errno.EINVAL, fault)
+    named: dict[str, list[WeightRange]] = {}
+    for row in ranges:
+        named.setdefault(row.node, []).append(row)
+    nodes = {node: named[node.name][0] for graph in model.graphs for node in graph.nodes if node.name in named}
+    order = {row.node: position for position, row in enumerate(ranges)}
+    folder = weight_dir(cache.path)
+    weights = [
+        ExternalWeight(
+            node,
+            Weight(node.output_descs[0], FileSlice(os.path.join(folder, row.file), row.offset, row.length)),
+            row.sha256,
+        )
+        for node, row in sorted(nodes.items(), key=lambda item: order[item[1].node])
+    ]
+    place_in_combined(weights, job.stem)
+    return weights
+
+
+class EntryWeights:
+    """The external weights of an entry whose model is written anew, for an output of a session."""
+
+    def __init__(self, cache: CacheDir, job: Job, found: Found, options: Options, stats: StatIndex) -> None:
+        self._cache, self._job, self._found, self._options, self._stats = cache, job, found, options, stats
+        self._ranges: list[WeightRange] = []
+        self._combined: list[ExternalWeight] = []
+
+    def relocate(self, model: ModelRecord) -> None:
+        """Let the nodes of the model name the places that a compile gives them. Raises OSError."""
+        self._ranges = entry_weights(self._cache, self._found)
+        if needs_new_offsets(self._options, self._ranges):
+            self._combined = weights_in(self._cache, self._found, self._ranges, model, self._job)
+
+    def pending(self) -> PendingWeights | None:
+        """What is to be published; None without any. Raises OutputError, InputError, CacheError."""
+        from gecli.compiler.weight_output import PendingWeights, pending_weights
+
+        if self._combined or not self._ranges:
+            return pending_weights(self._combined, self._job, self._options)
+        folder, is_shared = weight_folder(self._job, self._options), bool(self._options.text(DIRECTORY))
+        return PendingWeights(folder, SPLIT, is_shared, (), place=self._place)
+
+    def _place(self, result: ModelResult) -> None:
+        from gecli.artifacts.om_writer import unreadable_source
+
+        try:
+            place_single_files(self._cache, self._job, self._ranges, self._options, self._stats, result)
+        except OSError as error:
+            raise unreadable_source(error) from error
 
 
 def _in_name_order(ranges: Sequence[WeightRange]) -> list[WeightRange]:

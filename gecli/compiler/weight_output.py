@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -27,7 +27,7 @@ FOLDER = "weight"  # beside the OM
 class PendingWeights:
     """External weights between compiling and publishing. `is_shared`: in --external-weight-dir, with a meta.json.
 
-    `written` are the files that hold them already.
+    `written` are the files that hold them already. `place` publishes weights that are files of the cache.
     """
 
     folder: str
@@ -35,6 +35,7 @@ class PendingWeights:
     is_shared: bool
     weights: Sequence[ExternalWeight]
     written: tuple[WeightFile, ...] = ()
+    place: Callable[[ModelResult], None] | None = None
 
 
 def weight_folder(job: Job, options: Options) -> str:
@@ -66,11 +67,24 @@ def pending_weights(weights: Sequence[ExternalWeight], job: Job, options: Option
     return PendingWeights(folder, mode, is_shared, weights, written)
 
 
+def unwritten_weights(weights: Sequence[ExternalWeight], job: Job, options: Options) -> PendingWeights | None:
+    """The same of a model that is only stored in the cache yet: no place of an output is taken."""
+    if not weights:
+        return None
+    return PendingWeights(
+        weight_folder(job, options), options.integer(MODE) or 0, bool(options.text(DIRECTORY)), weights
+    )
+
+
 def write_weights(pending: PendingWeights, result: ModelResult) -> None:
     """Publish the weight files of a model, before its rdcpkt and OM. Raises OutputError, InputError."""
     from gecli.artifacts.publish import after_publication
     from gecli.artifacts.weight_writer import record_split, write_combined, write_split
 
+    if pending.place is not None:
+        result.pending, result.external_weights = None, []
+        pending.place(result)
+        return
     if pending.mode == SPLIT:
         files = write_split(pending.folder, pending.weights)
         if pending.is_shared:

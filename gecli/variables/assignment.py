@@ -67,18 +67,18 @@ def is_placed_by_name(node: OpDesc) -> bool:
     return not any(node.attrs.get(name) for name in (SRC_CONST_NAME, SRC_VAR_NAME, OUTPUT_MEMORY_TYPE))
 
 
-def place_again(node: OpDesc, desc: TensorDesc, manager: VarManager, graph_id: int, where: str) -> int:
+def place_again(node: OpDesc, name: str, desc: TensorDesc, manager: VarManager, graph_id: int, where: str) -> int:
     """The logical address in this session of a node that was placed in another one, as a compile gives it.
 
-    Raises as `assign_variable_memory`.
+    `name` is the one that the session has for it. Raises as `assign_variable_memory`.
     """
     resource = manager.resource
-    if resource.exists_as(node.name, desc):
-        resource.require_fits(node.name, desc, where)
+    if resource.exists_as(name, desc):
+        resource.require_fits(name, desc, where)
     else:
-        manager.assign(node.name, desc, node, where)
-        resource.set_allocated_graph_id(node.name, graph_id)
-    return resource.address_of(node.name, desc)
+        manager.assign(name, desc, node, where)
+        resource.set_allocated_graph_id(name, graph_id)
+    return resource.address_of(name, desc)
 
 
 def _place(node: OpDesc, manager: VarManager, graph: Graph, graph_id: int) -> tuple[OpDesc, TensorDesc, int]:

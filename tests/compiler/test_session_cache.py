@@ -306,11 +306,100 @@ def test_why_looks_at_the_models_in_the_state_of_their_session(cache: Path) -> N
     assert {path: path.stat().st_mtime_ns for path in cache.rglob("*")}.items() <= before.items()
 
 
-def test_a_session_with_external_weights_goes_by_the_cache() -> None:
-    compiled("plain", *MODELS[:2], cache="", **{"ge.externalWeight": "1"})
-    results = compiled("out", *MODELS[:2], **{"ge.externalWeight": "1"})
-    assert states(results) == [("bypassed", "session", False)] * 2
-    assert files("out") == files("plain")
+WEIGHT_MODES = pytest.mark.parametrize("mode", ["1", "2"])
+
+
+def all_files(directory: str) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(directory)): path.read_bytes() for path in Path(directory).rglob("*") if path.is_file()
+    }
+
+
+@WEIGHT_MODES
+def test_a_session_with_external_weights_is_taken_from_the_cache(mode: str) -> None:
+    more = {"ge.externalWeight": mode}
+    plain = compiled("plain", *MODELS, cache="", **more)
+    results = {name: compiled(name, *MODELS, **more) for name in ("first", "hit", "hit2")}
+    assert [{state for state, _, _ in states(each)} for each in results.values()] == [{"miss"}, {"hit"}, {"hit"}]
+    expected = all_files("plain")
+    assert any(name.startswith("weight/") for name in expected)
+    for name, found in results.items():
+        assert all_files(name) == expected
+        assert told(found) == told(plain)
+        assert [each.external_weights and [row.sha256 for row in each.external_weights] for each in found] == [
+            each.external_weights and [row.sha256 for row in each.external_weights] for each in plain
+        ]
+
+
+@WEIGHT_MODES
+def test_entries_with_external_weights_serve_other_sessions_and_models_alone(mode: str) -> None:
+    more = {"ge.externalWeight": mode}
+    compiled("first", *MODELS, **more)
+    compiled("alone", OTHER, **more)
+    for number, models in enumerate((MODELS[::-1], (MODELS[1], OTHER), (OTHER, MODELS[1]), (OTHER,), (MODELS[2],))):
+        compiled(f"plain{number}", *models, cache="", **more)
+        for run in range(3):
+            results = compiled(f"out{number}_{run}", *models, **more)
+            assert all_files(f"out{number}_{run}") == all_files(f"plain{number}"), (models, run)
+        assert {state for state, _, _ in states(results)} == {"hit"}
+
+
+@WEIGHT_MODES
+def test_a_weight_directory_of_several_commands_holds_the_weights_of_cached_sessions(mode: str) -> None:
+    def both(out: str, cache: str) -> list[ModelResult]:
+        more = {"ge.externalWeight": mode, "ge.externalWeightDir": f"{out}/w"}
+        return compiled(out, *MODELS, cache=cache, **more)
+
+    both("plain", "")
+    runs = [both(name, "cache") for name in ("a", "b")]
+    assert [{state for state, _, _ in states(each)} for each in runs] == [{"miss"}, {"hit"}]
+    for name in ("a", "b"):
+        found, expected = all_files(name), all_files("plain")
+        assert [found.pop("w/meta.json") is None, expected.pop("w/meta.json") is None] == [False, False]
+        assert found == expected
+
+
+@WEIGHT_MODES
+@pytest.mark.parametrize("damage", ["missing", "short", "other"])
+def test_a_weight_of_a_session_that_is_damaged_is_a_miss_and_the_outputs_are_right(
+    mode: str, damage: str, cache: Path
+) -> None:
+    more = {"ge.externalWeight": mode, "cache-verify": "full"}
+    compiled("plain", *MODELS, **more, cache="")
+    compiled("first", *MODELS, **more)
+    for path in (cache / "weight").glob("weight_*" if mode == "1" else "*_weight_combined"):
+        data = path.read_bytes()
+        if damage == "missing":
+            path.unlink()
+        else:
+            path.write_bytes(data[: len(data) // 2] if damage == "short" else b"?" + data[1:])
+    results = compiled("again", *MODELS, **more)
+    reason = "weights_missing" if damage == "missing" else "weights_corrupt"
+    # A model may find the weights that the one before it stored again, and one that became stale its own.
+    assert reason in {each.cache.reason for each in results} <= {reason, None}
+    assert all_files("again") == all_files("plain")
+    assert {state for state, _, _ in states(compiled("last", *MODELS, **more))} == {"hit"}
+    assert all_files("last") == all_files("plain")
+
+
+@WEIGHT_MODES
+def test_weights_that_go_while_a_session_is_written_are_compiled(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from gecli.compiler.weight_delivery import EntryWeights
+
+    more = {"ge.externalWeight": mode}
+    compiled("plain", *MODELS, **more, cache="")
+    compiled("first", *MODELS, **more)
+    original = EntryWeights.pending
+
+    def vanish(weights: EntryWeights) -> Any:
+        for path in Path("cache/weight").iterdir():
+            path.unlink()
+        return original(weights)
+
+    monkeypatch.setattr(EntryWeights, "pending", vanish)
+    results = compiled("again", *MODELS, **more)
+    assert {(each.cache.state, each.cache.reason) for each in results} == {("bypassed", "io_error")}
+    assert all_files("again") == all_files("plain")
 
 
 def test_two_sessions_with_the_same_models_in_other_orders_do_not_wait_for_each_other(tmp_path: Path) -> None:
