@@ -18,7 +18,7 @@ from gecli.ir.op_desc import OpDesc, Port
 from gecli.ir.tensor_desc import UNKNOWN_RANK, TensorDesc
 from gecli.ir.weight import Fill, Weight
 from gecli.loading.json_graph import GraphReader
-from gecli.ops.operator import OperatorType, convert_attribute
+from gecli.ops.operator import AllInputs, OperatorType, convert_attribute
 from gecli.ops.registry import find
 from gecli.records import dataclass
 
@@ -167,7 +167,9 @@ class _Rewriter:
         index = kind.output_index(name)
         if node.output_names is not None and name in node.output_names:
             index = node.output_names.index(name)
-        shown = {port.name for port in kind.outputs} & set(kind.writes)
+        shown = any(port.name in kind.writes for port in kind.outputs)
+        if isinstance(kind.writes, AllInputs):
+            index = slot
         if index is None or not shown:
             what = f"{node.type} {node.name!r} cannot write temporary variable {held.name!r}"
             raise self._fault(node, what, "the new value is no output of it", "write it with Assign or AssignAdd")

@@ -6,7 +6,7 @@ give the same numbers.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from gecli.errors import CompileError, Diagnostic, InputError
 from gecli.ir.attributes import CONST_TYPES, DATA_TYPES, VALUE
 from gecli.ir.op_desc import OpDesc, Port
+from gecli.ops.operator import AllInputs, OperatorType
 from gecli.ops.registry import operator_of
 
 if TYPE_CHECKING:
@@ -104,15 +105,23 @@ def written_variables(node: OpDesc, outputs: list[Array]) -> list[tuple[str, Arr
     if op is None or not op.type.writes:
         return []
     found: list[tuple[str, Array]] = []
-    for name in op.type.writes:
-        slot = op.type.input_slot(name)
-        index = op.type.output_index(name)
-        if node.output_names is not None and name in node.output_names:
-            index = node.output_names.index(name)
+    for slot, index in _written_pairs(node, op.type):
         variable = None if slot is None else source_variable(node, slot)
         if variable is not None and index is not None and index < len(outputs):
             found.append((variable.name, outputs[index]))
     return found
+
+
+def _written_pairs(node: OpDesc, kind: OperatorType) -> Iterator[tuple[int | None, int | None]]:
+    """Each written input and the output that shows it."""
+    if isinstance(kind.writes, AllInputs):
+        yield from ((slot, slot) for slot in range(len(node.inputs)))
+        return
+    for name in kind.writes:
+        index = kind.output_index(name)
+        if node.output_names is not None and name in node.output_names:
+            index = node.output_names.index(name)
+        yield kind.input_slot(name), index
 
 
 def source_variable(node: OpDesc, slot: int) -> OpDesc | None:
@@ -131,6 +140,8 @@ def source_variable(node: OpDesc, slot: int) -> OpDesc | None:
         if name not in op.type.writes and producer.type != "RefIdentity":
             return None
         back = 0 if producer.type == "RefIdentity" else op.type.input_slot(name)
+        if isinstance(op.type.writes, AllInputs):
+            back = port.index
         port = producer.inputs[back] if back is not None and back < len(producer.inputs) else None
     return None
 

@@ -15,7 +15,7 @@ Plain class members that the registry reads:
 
 - `outputs`: output port names, `("y",)` by default; a name with `*` stands for any number.
 - `inputs`: input port names, by default those of `kernel`; `?` marks an optional input, `*` a variadic one.
-- `writes`: names of inputs that the operator updates in place (training.md 9.1).
+- `writes`: names of inputs that the operator updates in place (training.md 9.1); `AllInputs` when output i is input i.
 - `zero_preserving`: f(0, ...) = 0, so that zero padding lanes stay zero (design.md decision 35).
 - `foldable`: may be computed at compile time when all inputs are constant (default True).
 - `shape_inputs`: positions of inputs whose *values* decide output shapes.
@@ -38,6 +38,19 @@ from gecli.ir.tensor_desc import TensorDesc
 
 T = TypeVar("T")
 REQUIRED = object()
+
+
+class AllInputs(tuple[str, ...]):
+    """The written inputs of an operator each of whose outputs is the input of its number (HcomBroadcast).
+
+    They have numbers in place of names: `input_name` and `output_names` of `passes.written_inputs` give the same text
+    for an input and its output.
+    """
+
+    __slots__ = ()
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str)
 
 
 class Port(NamedTuple):
@@ -126,6 +139,7 @@ def operator(
                 if not str(annotation).startswith("ClassVar"):
                     attributes[field] = (str(annotation), getattr(own, field, REQUIRED))
         own.__init__ = _init
+        own.of_node = ""
         own.in_descs = ()
         own.out_descs = ()
         for type_name in (name or own.__name__, *aliases):
@@ -136,7 +150,7 @@ def operator(
                 tuple(_parse_port(text) for text in getattr(own, "outputs", ("y",))),
                 attributes,
                 mappings if type_name == (name or own.__name__) else (),
-                tuple(getattr(own, "writes", ())),
+                getattr(own, "writes", ()),
                 bool(getattr(own, "zero_preserving", False)),
                 bool(getattr(own, "foldable", True)),
                 bool(getattr(own, "stateless", True)),
@@ -188,6 +202,7 @@ def instance(kind: OperatorType, node: OpDesc) -> Any:
                 why=f"{node.type} requires {field!r}, {KINDS[annotation]}",
                 node=node.name,
             )
+    op.of_node = node.name
     op.in_descs = node.input_descs
     op.out_descs = node.output_descs
     return op
@@ -230,21 +245,6 @@ def _to_str(value: Any) -> str:
     return value.decode("utf-8") if isinstance(value, bytes) else str(value)
 
 
-_CONVERTERS: dict[str, Callable[[Any], Any]] = {
-    "int": _to_int,
-    "float": _to_float,
-    "bool": bool,
-    "str": _to_str,
-    "Format": _to_format,
-    "DataType": _to_dtype,
-    "tuple[int, ...]": lambda value: tuple(_to_int(v) for v in value),
-    "tuple[float, ...]": lambda value: tuple(_to_float(v) for v in value),
-    "tuple[str, ...]": lambda value: tuple(_to_str(v) for v in value),
-    "tuple[bool, ...]": lambda value: tuple(bool(v) for v in value),
-    "tuple[tuple[int, ...], ...]": lambda value: tuple(tuple(_to_int(v) for v in row) for row in value),
-}
-
-
 KINDS = {  # what the annotations of attributes mean, for messages
     "int": "an integer",
     "float": "a number",
@@ -259,6 +259,21 @@ KINDS = {  # what the annotations of attributes mean, for messages
     "tuple[bool, ...]": "a list of true or false",
     "tuple[tuple[int, ...], ...]": "a list of lists of integers",
 }
+
+_CONVERTERS: dict[str, Callable[[Any], Any]] = {
+    "int": _to_int,
+    "float": _to_float,
+    "bool": bool,
+    "str": _to_str,
+    "Format": _to_format,
+    "DataType": _to_dtype,
+    "tuple[int, ...]": lambda value: tuple(_to_int(v) for v in value),
+    "tuple[float, ...]": lambda value: tuple(_to_float(v) for v in value),
+    "tuple[str, ...]": lambda value: tuple(_to_str(v) for v in value),
+    "tuple[bool, ...]": lambda value: tuple(bool(v) for v in value),
+    "tuple[tuple[int, ...], ...]": lambda value: tuple(tuple(_to_int(v) for v in row) for row in value),
+}
+
 
 def _declared_inputs(cls: type[Any]) -> tuple[Port, ...]:
     declared = cls.__dict__.get("inputs")

@@ -12,7 +12,7 @@ from gecli.ir.attributes import REF_PORT_INDEX
 from gecli.ir.graph import Graph
 from gecli.ir.op_desc import OpDesc
 from gecli.ir.tensor_desc import NO_ATTRS
-from gecli.ops.operator import OperatorType
+from gecli.ops.operator import AllInputs, OperatorType
 from gecli.ops.registry import find
 from gecli.passes.base import Pass, PassContext, Stage
 from gecli.passes.facts import Fact
@@ -95,6 +95,8 @@ def _require_references(node: OpDesc, kind: OperatorType) -> None:
     for slot in _written_slots(node, kind):
         name = input_name(node, kind, slot)
         source = _origin(node, slot)
+        if isinstance(kind.writes, AllInputs) and not source.is_variable:
+            continue  # a broadcast works on any tensor
         if source.type not in _WRITABLE | _PASSED_IN or (source.type == "Data" and source.graph.parent is None):
             raise CompileError(
                 "G2018",

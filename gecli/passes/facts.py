@@ -9,6 +9,7 @@ from gecli.ir.attributes import DATA_TYPES
 from gecli.ir.graph import Graph, GraphError
 from gecli.ir.op_desc import OpDesc
 from gecli.ops.registry import operator_of
+from gecli.passes.written_inputs import writes_at
 
 
 class Fact(Enum):
@@ -65,25 +66,12 @@ def _last_writers(variable: OpDesc) -> list[tuple[OpDesc, int]]:
     """Nodes that write the variable directly and whose result no further writer takes."""
     found = []
     for use in variable.users[0]:
-        op = operator_of(use.node)
-        if op is None or use.node.ref_variable is not None:
-            continue
-        name = op.type.input_name(use.slot)
-        if name not in op.type.writes:
-            continue
-        index = op.type.output_index(name)
-        if use.node.output_names is not None and name in use.node.output_names:
-            index = use.node.output_names.index(name)
-        if index is None or index >= len(use.node.users):
-            continue
-        if not any(_writes(other.node, other.slot) for other in use.node.users[index]):
-            found.append((use.node, index))
+        for _, index in writes_at(use):
+            if index is None or index >= len(use.node.users):
+                continue
+            if not any(map(writes_at, use.node.users[index])):
+                found.append((use.node, index))
     return found
-
-
-def _writes(node: OpDesc, slot: int) -> bool:
-    op = operator_of(node)
-    return op is not None and op.type.input_name(slot) in op.type.writes
 
 
 def _formats_chosen(graph: Graph) -> list[str]:

@@ -10,15 +10,17 @@ from gecli.ir.op_desc import OpDesc
 from gecli.ops.registry import operator_of
 from gecli.passes.base import Pass, PassContext, Stage
 
+# What they do is seen by another device, which may wait for it.
+ACTING_TYPES = ("HcomSend", "HcomReceive")
 _MARKS = (REF_VAR_SRC_VAR_NAME, ASSIGN_VAR_NAME)  # of an output that becomes a variable's content
 
 
 class Prune(Pass):
     """Dead code elimination.
 
-    Live is what reaches NetOutput, and every node that writes a variable: GE drops writers without a path to the
-    output, and with them the update. Such a writer is ordered before NetOutput by a control edge. Inputs stay, and so
-    does a variable that is only written.
+    Live is what reaches NetOutput, every node that writes a variable and every send and receive: GE drops writers
+    without a path to the output, and with them the update. Such a node is ordered before NetOutput by a control edge.
+    Inputs stay, and so does a variable that is only written.
     """
 
     name = "PrunePass"
@@ -34,13 +36,20 @@ class Prune(Pass):
 
 
 def keep_writers(graph: Graph) -> int:
-    """Order every writer of a variable that has no consumer before NetOutput; returns how many edges that took."""
+    """Order every writer of a variable, and every node that acts, before NetOutput when nothing reads it.
+
+    Returns how many edges that took.
+    """
     output = graph.net_output
-    if output is None or not (graph.count_of("Variable") or graph.count_of("RefData")):
+    if output is None:
         return 0
+    acting = any(graph.count_of(name) for name in ACTING_TYPES) and graph.nodes_of(*ACTING_TYPES)
+    loose = [node for node in acting or () if not any(node.users) and not node.control_out]
+    if graph.count_of("Variable") or graph.count_of("RefData"):
+        loose += [node for node in graph.nodes() if _is_loose_writer(node)]
     added = 0
-    for node in graph.nodes():
-        if _is_loose_writer(node) and node not in output.control_in:
+    for node in loose:
+        if node not in output.control_in:
             graph.add_control(node, output)
             added += 1
     return added

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from gecli.ir.attributes import REF_PORT_INDEX
 from gecli.ir.op_desc import OpDesc, Use
-from gecli.ops.operator import OperatorType
+from gecli.ops.operator import AllInputs, OperatorType
 from gecli.ops.registry import find
 
 
@@ -38,7 +38,12 @@ def writes_at(use: Use) -> list[Write]:
 
 
 def output_names(node: OpDesc, kind: OperatorType) -> list[str]:
-    """The names of a node's output ports: its own, or those that its type declares."""
+    """The names of a node's output ports: its own, or those that its type declares.
+
+    Of a type that works on all inputs in place they are the names of the inputs.
+    """
+    if isinstance(kind.writes, AllInputs):
+        return [input_name(node, kind, index) for index in range(len(node.output_descs))]
     if node.output_names is not None:
         return list(node.output_names)
     return [kind.output_name(index) for index in range(len(node.output_descs))]

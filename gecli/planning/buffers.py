@@ -10,6 +10,7 @@ from gecli.ir.graph import Graph
 from gecli.ir.op_desc import OpDesc, Port
 from gecli.ops.registry import find
 from gecli.records import dataclass
+from gecli.variables.broadcast import BROADCAST_TYPES
 from gecli.variables.sizes import padded_bytes
 
 BLOCK_BYTES = 512  # session memory unit: every block starts and ends on it
@@ -42,11 +43,13 @@ def collect_buffers(
 ) -> Buffers:
     """The buffers of `graph`, whose nodes run in `order`; `elsewhere` are ports that lie in variable memory.
 
-    View operators (Reshape and its like) share the buffer of their input, and so do the keys of `into`, which write
-    what another node has made. Sizes are GE's padded sizes rounded up to 512. Every shape must be static.
+    View operators (Reshape and its like) share the buffer of their input, broadcasts that of an input which nobody else
+    reads, and so do the keys of `into`, which write what another node has made. Sizes are GE's padded sizes rounded up
+    to 512. Every shape must be static.
     """
     step = {node: position for position, node in enumerate(order)}
     views: dict[str, bool] = {}  # by type
+    returned = set(graph.outputs)
     owner: dict[Port, Port] = {}
     members: dict[Port, list[Port]] = {}
     for node in order:
@@ -61,13 +64,15 @@ def collect_buffers(
             if port in elsewhere:
                 continue
             source = into.get(port) if port in into else _viewed(node) if view and not index else None
+            if source is None and type in BROADCAST_TYPES:
+                source = _overwritten(node, index, members, returned)
             root = port if source is None else owner.get(source, port)
             owner[port] = root
             if root is port:
                 members[port] = [port]
             else:
                 members[root].append(port)
-    returned = {owner[port] for port in graph.outputs if port in owner}
+    returned = {owner[port] for port in returned if port in owner}
     reusable, outputs, inputs = [], [], []
     blocks: dict[int, int] = {}  # by identity of the descriptor: alike nodes share theirs
     for root, ports in members.items():
@@ -95,6 +100,14 @@ def _viewed(node: OpDesc) -> Port | None:
         return None
     same = source.desc.nbytes == node.output_descs[0].nbytes and source.desc.dtype == node.output_descs[0].dtype
     return source if same else None
+
+
+def _overwritten(node: OpDesc, index: int, members: Mapping[Port, list[Port]], returned: set[Port]) -> Port | None:
+    """The input that a broadcast replaces in place: a feature map of its own that is of no further use."""
+    port = node.inputs[index] if index < len(node.inputs) else None
+    if port is None or port.node.type in DATA_TYPES or port in returned:
+        return None
+    return port if members.get(port) == [port] and len(port.node.users[port.index]) == 1 else None
 
 
 def _buffer(root: Port, ports: list[Port], step: dict[OpDesc, int], blocks: dict[int, int]) -> Buffer:
