@@ -6,12 +6,14 @@ of a zero constant first, then what each writer makes of it, and every reader ge
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import field
+from itertools import pairwise
+from typing import NamedTuple
 
 from gecli.errors import Diagnostic
 from gecli.ir.attributes import DATA_TYPES, VALUE
-from gecli.ir.calls import argument_slot
+from gecli.ir.calls import LOOP_TYPES, argument_slot
 from gecli.ir.dtype import DataType
 from gecli.ir.graph import NET_OUTPUT
 from gecli.ir.op_desc import OpDesc, Port
@@ -38,11 +40,97 @@ class _Temporary:
     destroyed: OpDesc | None = None
 
 
+class _Life(NamedTuple):
+    """When a name is in use in a graph: from one node to another, or to the end of the step; and by whom."""
+
+    start: OpDesc
+    end: OpDesc | None
+    who: str
+
+
 def rewrite_temporaries(readers: Iterable[GraphReader]) -> None:
     """Rewrite all temporary variables of a document whose graphs are connected. Raises InputError."""
+    readers = list(readers)
+    work: dict[str, _Rewriter] = {}
     for reader in readers:
         if reader.graph.count_of(TEMPORARY) or reader.graph.count_of(DESTROY):
-            _Rewriter(reader).rewrite()
+            work[reader.graph.name] = _Rewriter(reader)
+            work[reader.graph.name].rewrite()
+    if not work:
+        return
+    inner = _InnerLives({reader.graph.name: reader for reader in readers}, work)
+    for reader in readers:
+        _require_separate_lives(reader, inner, work.get(reader.graph.name))
+
+
+class _InnerLives:
+    """The temporary variables of graphs that nodes call, and of those called there."""
+
+    def __init__(self, readers: Mapping[str, GraphReader], work: Mapping[str, _Rewriter]) -> None:
+        self._readers = readers
+        self._work = work
+        self._known: dict[str, dict[str, _Temporary]] = {}
+
+    def of(self, call: OpDesc) -> dict[str, _Temporary]:
+        """One temporary variable for each name below a node; one that nothing destroys, if there is any."""
+        found: dict[str, _Temporary] = {}
+        for graph in call.subgraphs:
+            _enter(found, self._below(graph).values())
+        return found
+
+    def _below(self, graph: str) -> dict[str, _Temporary]:
+        known = self._known.get(graph)
+        if known is not None:
+            return known
+        found = self._known[graph] = {}  # before the walk: a graph may call itself
+        reader, own = self._readers.get(graph), self._work.get(graph)
+        if own is not None:
+            _enter(found, own.all)
+        for node in [] if reader is None else reader.graph.nodes():
+            if node.subgraphs:
+                _enter(found, self.of(node).values())
+        return found
+
+
+def _enter(found: dict[str, _Temporary], others: Iterable[_Temporary]) -> None:
+    for each in others:
+        known = found.setdefault(each.name, each)
+        if known.destroyed is not None:
+            found[each.name] = each
+
+
+def _require_separate_lives(reader: GraphReader, inner: _InnerLives, own: _Rewriter | None) -> None:
+    """Raises InputError for a name that a called graph uses while it lives in the calling graph or in another call."""
+    nodes = reader.graph.nodes()
+    lives: dict[str, list[_Life]] = {}
+    for node in (node for node in nodes if node.subgraphs):
+        for name, held in inner.of(node).items():
+            who = f"{held.node.name!r} of graph {held.node.graph.name!r}, which {node.name!r} calls,"
+            if held.destroyed is None and node.type in LOOP_TYPES | {"For"}:
+                raise _two_of_one_name(
+                    reader, node, name, f"{who} is made again by each iteration; nothing destroys it"
+                )
+            lives.setdefault(name, []).append(_Life(node, None if held.destroyed is None else node, who))
+    if not lives:
+        return
+    for temporary in [] if own is None else own.all:
+        if temporary.name in lives:
+            lives[temporary.name].append(_Life(temporary.node, temporary.destroyed, repr(temporary.node.name)))
+    position = {node: place for place, node in enumerate(nodes)}
+    before = _Order(nodes) if own is None else own.before
+    for name, found in lives.items():
+        for one, other in pairwise(sorted(found, key=lambda life: position[life.start])):
+            if one.end is None or not before.path(one.end, other.start):
+                why = f"{one.who} and {other.who} live at one time: " + (
+                    "nothing destroys the first" if one.end is None else "no path of data or control links joins them"
+                )
+                raise _two_of_one_name(reader, other.start, name, why)
+
+
+def _two_of_one_name(reader: GraphReader, node: OpDesc, name: str, why: str) -> Exception:
+    pointer = next((pointer for pointer, each in reader.read if each is node), "")
+    do = f"give one another var_name, or order one behind a {DESTROY} of the other"
+    return reader.source.fault(pointer, f"two temporary variables are named {name!r}", why, do)
 
 
 class _Rewriter:
@@ -52,12 +140,13 @@ class _Rewriter:
         self.reader = reader
         self.graph = reader.graph
         self.pointers = {node: pointer for pointer, node in reader.read}
+        self.before = _Order(self.graph.nodes())
         self.all: list[_Temporary] = []
         self.holder: dict[Port, _Temporary] = {}  # ports that are the buffer, or a reference to it
 
     def rewrite(self) -> None:
         nodes = self.graph.nodes()
-        before = _Order(nodes)
+        before = self.before
         for node in nodes:
             if node.type == TEMPORARY:
                 self._create(node, before)

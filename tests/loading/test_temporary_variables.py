@@ -202,3 +202,80 @@ def test_what_is_no_life_of_a_buffer_is_refused(
     assert (first.code, first.kind) == (code, "RT_RW_RACE" if code == "G4012" else "")
     assert message in first.message
     assert all((first.where, first.why, first.do))
+
+
+def buffer_in(name: str, *, ends: bool = True, called: str = "") -> Json:
+    """A graph with a temporary variable `t` of its own, perhaps below a further call."""
+    inner = [node("p", "Data", outputs=[{"dtype": "DT_FLOAT", "shape": [2]}])]
+    if called:
+        inner.append(node("q", "PartitionedCall", subgraphs=[called]))
+        edges = [{"source": "p", "target": "q"}]
+    else:
+        inner += [temporary("u", "t"), node("q", "AssignAdd")]
+        edges = [{"source": "u", "target": "q"}, {"source": "p", "target": "q"}]
+        edges.append({"source": "p", "target": "u", "control": True})
+        if ends:
+            inner.append(destroyer("e"))
+            edges.append({"source": "q", "target": "e"})
+    outputs = ["e"] if ends and not called else ["q"]
+    return {"graph": {"name": name, "outputs": outputs}, "nodes": inner, "links": edges}
+
+
+def call(name: str, *graphs: str, type: str = "PartitionedCall") -> Json:
+    return node(name, type, subgraphs=list(graphs))
+
+
+TRUE = node("c", "Const", value={"data": True, "dtype": "DT_BOOL", "shape": []})
+
+
+@pytest.mark.parametrize(("nodes", "edges", "outputs", "expected"), [
+    ([V, T, ADD, D, call("i", "s")], "t v>a; a>d; d>i", ["i"], {"i:0": [1, 2]}),
+    ([V, call("i", "s"), T, ADD, D], "v>i; i!t; t i>a; a>d", ["d"], {"d:0": [1, 2]}),
+    ([V, call("i", "s"), call("j", "r")], "v>i; i>j", ["j"], {"j:0": [1, 2]}),
+    ([V, TRUE, call("i", "s", "r", type="If")], "c v>i", ["i"], {"i:0": [1, 2]}),  # one branch runs
+], ids=["behind the end", "before the start", "calls in order", "branches"])  # fmt: skip
+def test_a_called_graph_may_use_the_name_when_nobody_else_does(
+    tmp_path: Path, nodes: list[Json], edges: str, outputs: list[str], expected: Json
+) -> None:
+    of = document(nodes, edges, outputs, subgraphs={name: buffer_in(name) for name in ("s", "r")})
+    assert results(of, tmp_path) == expected
+
+
+@pytest.mark.parametrize(("nodes", "edges", "graphs", "who"), [
+    ([V, T, ADD, call("i", "s"), D], "t v>a; a!i; v>i; i!d; t>d", {"s": buffer_in("s")},
+     "'t' and 'u' of graph 's', which 'i' calls, live at one time"),
+    ([V, T, ADD, call("i", "s"), D], "t v>a; v>i; a>d", {"s": buffer_in("s")}, "no path of data or control links"),
+    ([V, T, ADD, call("i", "r"), D], "t v>a; a!i; v>i; i!d; t>d",
+     {"r": buffer_in("r", called="s"), "s": buffer_in("s")}, "'u' of graph 's', which 'i' calls"),
+    ([V, T, ADD, TRUE, call("i", "r", "s", type="If"), D], "t v>a; a!i; c v>i; i!d; t>d",
+     {"r": WRITING | {"graph": {"name": "r", "outputs": ["f"]}}, "s": buffer_in("s")}, "'u' of graph 's'"),
+    ([V, call("i", "s"), call("j", "r"), node("b", "Add")], "v>i; v>j; i j>b",
+     {"s": buffer_in("s"), "r": buffer_in("r")}, "'u' of graph 's', which 'i' calls, and 'u' of graph 'r'"),
+    ([V, call("i", "s"), call("j", "r")], "v>i; i>j", {"s": buffer_in("s", ends=False), "r": buffer_in("r")},
+     "live at one time: nothing destroys the first"),
+], ids=["inside", "unordered", "two calls deep", "one branch", "two calls", "to the end of the step"])  # fmt: skip
+def test_a_name_lives_once_in_a_graph_and_those_that_it_calls(
+    tmp_path: Path, nodes: list[Json], edges: str, graphs: Json, who: str
+) -> None:
+    with pytest.raises(GecliError) as caught:
+        loaded(document(nodes, edges, [nodes[-1]["id"]], subgraphs=graphs), tmp_path)
+    first = caught.value.first
+    assert (first.code, first.message) == ("E13005", "two temporary variables are named 't'")
+    assert who in first.why
+    assert "#/nodes/" in first.where and first.do
+
+
+def test_a_loop_destroys_what_each_iteration_makes(tmp_path: Path) -> None:
+    condition = {
+        "graph": {"name": "c", "outputs": ["k"]},
+        "nodes": [
+            node("p", "Data", outputs=[{"dtype": "DT_FLOAT", "shape": [2]}]),
+            node("k", "Const", value={"data": False, "dtype": "DT_BOOL", "shape": []}),
+        ],
+        "links": [],
+    }
+    nodes = [V, call("w", "c", "s", type="While")]
+    loaded(document(nodes, "v>w", ["w"], subgraphs={"c": condition, "s": buffer_in("s")}), tmp_path)
+    with pytest.raises(GecliError, match="two temporary variables") as caught:
+        loaded(document(nodes, "v>w", ["w"], subgraphs={"c": condition, "s": buffer_in("s", ends=False)}), tmp_path)
+    assert "each iteration" in caught.value.first.why
