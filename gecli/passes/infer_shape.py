@@ -7,17 +7,19 @@ of nodes behind it.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from gecli.errors import CompileError, Diagnostic, GecliError
 from gecli.ir.attributes import CONST_TYPES, VALUE
-from gecli.ir.calls import argument_slot
+from gecli.ir.calls import LOOP_TYPES, argument_slot
 from gecli.ir.dtype import DataType
 from gecli.ir.graph import Graph
 from gecli.ir.op_desc import OpDesc
 from gecli.ir.tensor_desc import NO_ATTRS, UNKNOWN_RANK, TensorDesc
 from gecli.ir.weight import Weight
+from gecli.ops.control import merged
 from gecli.ops.evaluate import unsupported
 from gecli.ops.inference import RULE_FAULTS, check_inputs, check_rank
 from gecli.ops.inference_memo import InferenceMemo, memo_key
@@ -29,6 +31,8 @@ from gecli.passes.facts import Fact
 
 # Their descriptors are given, not inferred.
 _GIVEN = CONST_TYPES | {"Data", "RefData", "Variable", "VariableV2", "FileConstant", "ConstPlaceHolder", "NetOutput"}
+# Loops in loops deeper than these have values of unknown rank: each level is walked twice at least.
+_TRIED_LOOPS = 4
 
 
 class InferShape(Pass):
@@ -72,9 +76,10 @@ def infer_graph(graph: Graph, counts: Counter[str], *, folding: bool) -> None:
 class _Walk:
     """One walk over a graph and its subgraphs; nodes that are alike are inferred once."""
 
-    def __init__(self, counts: Counter[str], folding: bool) -> None:
+    def __init__(self, counts: Counter[str], folding: bool, loops: int = 0) -> None:
         self.counts = counts
         self.folding = folding
+        self.loops = loops  # how many loops the walk is in
         self.memo = InferenceMemo()
         self.constants: dict[tuple[OpDesc, int], _ConstantDesc] = {}
 
@@ -84,8 +89,11 @@ class _Walk:
         nodes = graph.nodes()
         folded = 0
         for node in nodes:
-            for name in node.subgraphs:
-                self.enter(graph, node, name)
+            if node.type in LOOP_TYPES:
+                self.enter_loop(graph, node)
+            else:
+                for name in node.subgraphs:
+                    self.enter(graph, node, name, [None if port is None else port.desc for port in node.inputs])
             try:
                 self.node(node)
             except CompileError:
@@ -98,16 +106,39 @@ class _Walk:
         if folded:
             self.counts["nodes_folded"] += folded
 
-    def enter(self, graph: Graph, node: OpDesc, name: str) -> None:
-        """Give a subgraph's Data nodes the descs of the calling node's inputs, then infer it."""
+    def enter(self, graph: Graph, node: OpDesc, name: str, descs: Sequence[TensorDesc | None]) -> None:
+        """Give a subgraph's Data nodes the descs that the calling node passes in, then infer it."""
         sub = graph.subgraphs[name]
         for data in sub.inputs:
             slot = argument_slot(data, node)
-            port = node.inputs[slot] if slot < len(node.inputs) else None
-            if port is not None:
-                desc = port.desc
+            desc = descs[slot] if slot < len(descs) else None
+            if desc is not None:
                 data.output_descs[0] = replace(desc, attrs=NO_ATTRS) if desc.attrs else desc
         self.graph(sub)
+
+    def enter_loop(self, graph: Graph, node: OpDesc) -> None:
+        """Infer the graphs of a loop for the values of every iteration: dims that the body changes are unknown.
+
+        They are found on trial, with nothing folded; what was inferred from narrower descs is forgotten.
+        """
+        body = graph.subgraphs[node.subgraphs[-1]]
+        descs = [None if port is None else port.desc for port in node.inputs]
+        self.loops += 1
+        if self.loops > _TRIED_LOOPS:
+            descs = [None if desc is None else TensorDesc(desc.dtype, UNKNOWN_RANK, desc.format) for desc in descs]
+        else:
+            trial = _Walk(Counter(), folding=False, loops=self.loops)
+            before = _descs_of(body)
+            while True:
+                trial.enter(graph, node, body.name, descs)
+                wider = [_widened(desc, port.desc) for desc, port in zip(descs, body.outputs)]
+                _restore(before)
+                if wider == descs[: len(wider)]:
+                    break
+                descs[: len(wider)] = wider
+        for name in node.subgraphs:
+            self.enter(graph, node, name, descs)
+        self.loops -= 1
 
     def node(self, node: OpDesc) -> None:
         """Set the node's input descs from its producers and its output descs by its operator's rule.
@@ -150,6 +181,28 @@ class _Walk:
         if found is None:
             found = self.constants[key] = _ConstantDesc.made(desc, weight)
         return found
+
+
+def _widened(initial: TensorDesc | None, returned: TensorDesc) -> TensorDesc | None:
+    """What is known of a loop's value that begins as `initial` and that the body returns as `returned`."""
+    if initial is None or initial.dtype != returned.dtype or initial.shape == returned.shape:
+        return initial
+    return merged(initial, returned)
+
+
+def _descs_of(graph: Graph) -> list[tuple[OpDesc, list[TensorDesc | None], list[TensorDesc]]]:
+    """The descs of all nodes of a graph and of what it calls, to be put back."""
+    found = [(node, list(node.input_descs), list(node.output_descs)) for node in graph.nodes()]
+    for node in graph.nodes():
+        for name in node.subgraphs:
+            found += _descs_of(graph.subgraphs[name])
+    return found
+
+
+def _restore(before: list[tuple[OpDesc, list[TensorDesc | None], list[TensorDesc]]]) -> None:
+    for node, inputs, outputs in before:
+        node.input_descs[:] = inputs
+        node.output_descs[:] = outputs
 
 
 class _ConstantDesc(TensorDesc):
