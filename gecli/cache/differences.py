@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from gecli.cache.sidecar import Sidecar
 
 MAX_SHOWN = 10  # nodes, weights
+MAX_NAMED = 3  # nodes, where an option accounts for them
 NOTHING = "-"
 # What an OM holds besides the result of its options: another output name is another OM.
 IN_THE_OM = {
@@ -30,17 +31,20 @@ def components_of(digest: Fingerprint) -> dict[str, Any]:
 
 
 def differences(sidecar: Sidecar, digest: Fingerprint) -> list[str]:
-    """Tools, options, inputs and outputs, nodes and weights in which a compile differs from an entry."""
+    """Options, tools, inputs and outputs, nodes and weights in which a compile differs from an entry."""
     stored = _object(sidecar.content.get("components"))
-    graph = _object(stored.get("graph"))
-    lines = [
+    graph, options = _object(stored.get("graph")), _object(stored.get("options"))
+    nodes = _changes(_object(graph.get("nodes_fp")), digest.nodes)
+    # Most options change nodes, such as all of them with another input shape: then the options are the answer.
+    names = (options.keys() | digest.items.keys()) - IN_THE_OM.keys()
+    is_told = bool(options) and any(options.get(name) != digest.items.get(name) for name in names)
+    return [
+        *_values("option", options, digest.items),
         *_values("toolchain", _object(stored.get("toolchain")), digest.tools),
-        *_values("option", _object(stored.get("options")), digest.items),
         *_values("graph", _object(graph.get("ports")), digest.ports),
+        *(_counted(nodes) if is_told else _listed("node", nodes)),
+        *_weights(_object(stored.get("weights_fp")), digest.weights_fp),
     ]
-    lines += _names("node", _object(graph.get("nodes_fp")), digest.nodes)
-    lines += _names("weight", _object(stored.get("weights_fp")), digest.weights_fp)
-    return lines
 
 
 def _values(what: str, old: Mapping[str, Any], new: Mapping[str, str]) -> Iterator[str]:
@@ -52,18 +56,32 @@ def _values(what: str, old: Mapping[str, Any], new: Mapping[str, str]) -> Iterat
             yield f"{what} {name}: {shown[0]} in the entry, {shown[1]} now{IN_THE_OM.get(name, '')}"
 
 
-def _names(what: str, old: Mapping[str, Any], new: Mapping[str, str]) -> list[str]:
-    """The first names that are only on one side or have another digest."""
+def _changes(old: Mapping[str, Any], new: Mapping[str, str]) -> list[tuple[str, str]]:
+    """The names that are only on one side or have another digest, and how they differ."""
     if not old or not new:
         return []  # too many to be kept
-    changes = [f"{what} {name}: only now" for name in new if name not in old]
-    changes += [f"{what} {name}: only in the entry" for name in old if name not in new]
-    changes += [
-        f"{what} {name}: {old[name]} in the entry, {digest} now" for name, digest in new.items()
-        if name in old and old[name] != digest
-    ]  # fmt: skip
+    changes = [(name, "only now") for name in new if name not in old]
+    changes += [(name, "only in the entry") for name in old if name not in new]
+    return changes + [(name, "changed") for name, digest in new.items() if name in old and old[name] != digest]
+
+
+def _weights(old: Mapping[str, Any], new: Mapping[str, str]) -> list[str]:
+    values = {name: f"{old[name]} in the entry, {new[name]} now" for name in old.keys() & new.keys()}
+    return _listed("weight", [(name, values.get(name, how)) for name, how in _changes(old, new)])
+
+
+def _listed(what: str, changes: list[tuple[str, str]]) -> list[str]:
     more = len(changes) - MAX_SHOWN
-    return [*changes[:MAX_SHOWN], f"and {more} more {what}s"] if more > 0 else changes
+    lines = [f"{what} {name}: {how}" for name, how in changes[:MAX_SHOWN]]
+    return [*lines, f"and {more} more {what}s"] if more > 0 else lines
+
+
+def _counted(changes: list[tuple[str, str]]) -> list[str]:
+    if not changes:
+        return []
+    more = len(changes) - MAX_NAMED
+    names = ", ".join(name for name, _ in changes[:MAX_NAMED]) + (f" and {more} more" if more > 0 else "")
+    return [f"{'1 node differs' if len(changes) == 1 else f'{len(changes)} nodes differ'}: {names}"]
 
 
 def _object(value: Any) -> Mapping[str, Any]:

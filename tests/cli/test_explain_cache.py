@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -78,6 +79,10 @@ def test_an_input_that_differs_is_shown_with_both_values(gecli: Gecli, model: Pa
     assert "  option input_shape: 'image:1,1,8,8' in the entry, 'image:2,1,8,8' now" in lines
     line = next(line for line in lines if line.startswith("  graph input image: "))
     assert line.index("[1,1,8,8]' in the entry") < line.index("[2,1,8,8]' now")
+    # The option says it all: no list of nodes, whose digests tell nobody anything.
+    assert lines[1].startswith("  option ")
+    (nodes,) = [line for line in lines if " node" in line]
+    assert re.fullmatch(r"  \d+ nodes differ: image, \S+, \S+ and \d+ more", nodes)
 
 
 def test_a_weight_that_differs_is_named(gecli: Gecli, model: Path) -> None:
@@ -106,6 +111,7 @@ def test_a_node_that_differs_is_named(gecli: Gecli, model: Path) -> None:
     lines = explained(gecli, "m.onnx", "-o", "m", *SHAPE)
     assert "  node renamed: only now" in lines
     assert f"  node {old}: only in the entry" in lines
+    assert any(re.fullmatch(r"  node \S+: changed", line) for line in lines)
 
 
 @pytest.mark.usefixtures("model")
