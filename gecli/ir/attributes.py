@@ -50,6 +50,8 @@ KEEP_DTYPE = "_keep_dtype"
 SHA256_ATTR = "_gecli_sha256"  # on a FileConstant: the digest of its bytes, 64 hex digits
 
 SINGLE_OP = "_single_op_type"  # of a graph that is one operator: its type
+# Collectives that work in place. The names are those of GE's sources, of its metadata library and of older documents.
+BROADCAST_TYPES = frozenset(("HcomBroadcast", "HorovodBroadcast", "hvdCallbackBroadcast", "HvdCallbackBroadcast"))
 VARIABLE_TYPES = frozenset(("Variable", "VariableV2"))
 CONST_TYPES = frozenset(("Const", "Constant"))
 DATA_TYPES = frozenset(("Data", "RefData", "AippData", "AnnData"))

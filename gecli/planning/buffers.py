@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from types import MappingProxyType
 
-from gecli.ir.attributes import CONST_TYPES, DATA_TYPES
+from gecli.ir.attributes import BROADCAST_TYPES, CONST_TYPES, DATA_TYPES
 from gecli.ir.graph import Graph
 from gecli.ir.op_desc import OpDesc, Port
 from gecli.ops.registry import find
 from gecli.records import dataclass
-from gecli.variables.broadcast import BROADCAST_TYPES
 from gecli.variables.sizes import padded_bytes
 
 BLOCK_BYTES = 512  # session memory unit: every block starts and ends on it

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gecli.ir.attributes import DATA_TYPES
+from gecli.ir.attributes import BROADCAST_TYPES, DATA_TYPES
 from gecli.ir.calls import CONTROL_TYPES, LOOP_TYPES, argument_slot
 from gecli.ir.op_desc import OpDesc, Port, Use
 from gecli.layout.transforms import convert
@@ -21,6 +21,7 @@ from gecli.wire.model_record import GraphRecord
 Array = NDArray[Any]
 VariableOf = Callable[[Port], str]  # the variable in whose memory a port lies; empty for every other port
 Reads = dict[OpDesc, tuple[str, ...]]
+_OVERWRITING = BROADCAST_TYPES | {"Assign"}
 Accesses = dict[OpDesc, set[str]]
 
 
@@ -110,8 +111,15 @@ def _is_read(node: OpDesc, slot: int, graphs: Mapping[str, GraphRecord]) -> bool
 
 
 def overwrites(node: OpDesc, slot: int) -> bool:
-    """True for the input of an Assign that is replaced without being read."""
-    return slot == 0 and node.type == "Assign" and operator_of(node) is not None
+    """True for an input that is replaced without being read: of an Assign, of a broadcast from another device."""
+    if node.type not in _OVERWRITING:
+        return False
+    if node.type == "Assign":
+        return slot == 0 and operator_of(node) is not None
+    from gecli.ops.communication import current  # of models with collectives only
+
+    broadcast = operator_of(node)
+    return broadcast is not None and broadcast.root_rank != current().rank
 
 
 def _unread_conversions(nodes: Iterable[OpDesc], variable_of: VariableOf) -> set[OpDesc]:

@@ -7,13 +7,13 @@ from dataclasses import field, replace
 from functools import cached_property
 
 from gecli.errors import CompileError
-from gecli.ir.attributes import ASSIGN_VAR_NAME, REF_VAR_SRC_VAR_NAME, VARIABLE_MEMORY_TYPES
+from gecli.ir.attributes import ASSIGN_VAR_NAME, BROADCAST_TYPES, REF_VAR_SRC_VAR_NAME, VARIABLE_MEMORY_TYPES
 from gecli.ir.graph import Graph
 from gecli.ir.op_desc import OpDesc, Port, Use
 from gecli.ir.tensor_desc import TensorDesc
 from gecli.records import dataclass
 from gecli.variables import var_faults
-from gecli.variables.broadcast import BROADCAST_TYPES, BroadcastInfo
+from gecli.variables.broadcast import BroadcastInfo
 from gecli.variables.mem_resource import MemoryType
 from gecli.variables.sizes import output_size
 from gecli.variables.var_manager import VarManager

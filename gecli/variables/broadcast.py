@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-# The type strings of the seed, of the source and of the metadata library.
-BROADCAST_TYPES = frozenset(("HcomBroadcast", "HorovodBroadcast", "hvdCallbackBroadcast", "HvdCallbackBroadcast"))
-
 
 class BroadcastInfo(NamedTuple):
     """One variable broadcast in place by input and output `idx` of an operator."""
