@@ -114,7 +114,7 @@ def inout_of(model: ModelRecord) -> InOutInfo:
     outputs: tuple[ModelTensor, ...] = ()
     dynamic_output: tuple[str, ...] = ()
     for node in root.nodes_of("NetOutput"):
-        outputs = _outputs(node, _all(str, model.attrs.get("attr_model_out_nodes_name")))
+        outputs = _outputs(node, _all(str, model.attrs.get("attr_model_out_nodes_name")), root.output_sources)
         dynamic_output = _all(str, node.attrs.get("_dynamic_output_dims"))
     gears, order = _gears(root)
     return InOutInfo(
@@ -146,18 +146,20 @@ def _input(node: Any) -> ModelTensor:
     )
 
 
-def _outputs(node: Any, names: Sequence[str]) -> tuple[ModelTensor, ...]:
+def _outputs(node: Any, names: Sequence[str], sources: Sequence[tuple[str, int]]) -> tuple[ModelTensor, ...]:
+    """Named by `names`, else by the producers that NetOutput itself names, else by its inputs."""
     found: list[ModelTensor] = []
     for slot, port in enumerate(node.inputs):
         desc = node.input_descs[slot]
         if port is None or desc is None:
             continue
         position = len(found)
-        name = f"output_{position}_{port.node.name}_{port.index}"
+        producer, index = sources[position] if position < len(sources) else (port.node.name, port.index)
+        name = f"output_{position}_{producer}_{index}"
         if len(names) == len(node.data_inputs):
             name = names[position]
             if ":" not in name:
-                name = f"{name}:{port.index}"
+                name = f"{name}:{index}"
         found.append(_output(name, desc))
     return tuple(found)
 

@@ -38,6 +38,7 @@ MODEL_MEMBERS, GRAPH_MEMBERS = (1, 2, 3, 12), (1, 4, 5, 12)
 # Bytes of memory, rather too many. Of an operator: the node and its number, its entry among the names, its first port.
 _GRAPH_COST, _OP_COST, _INPUT_COST, _WAITING_COST, _CONTROL_COST, _MEMBER_COST = 1600, 450, 16, 160, 500, 170
 _OFFSET_COST, _OFFSET_ON_THE_WAY_COST = 12, 28
+_SOURCE_COST = 100  # of a producer that NetOutput names: a pair with its number
 
 
 def decode_model(
@@ -227,11 +228,22 @@ class _Decoder:
                 offsets = len(op.input_i) + len(op.output_i) + len(op.workspace) + len(op.workspace_bytes)
                 reader.budget.require(_OFFSET_ON_THE_WAY_COST * offsets)
             node = self.node(record, op, large)
+            if op.src_name and node.type == "NetOutput":
+                self.sources(record, op)
             record.nodes.append(node)
             reader.budget.spend(_OFFSET_COST * places.append(op))
             self.enter(node, op.input, by_name, waiting)
         except DECODE_ERRORS as error:
             raise WireError(f"operator {len(record.nodes)} of {reader.where}: {reason(error)}", span.begin) from error
+
+    def sources(self, record: GraphRecord, op: Message) -> None:
+        """What NetOutput says of the producers of the outputs, where it is more than its inputs say."""
+        texts = (text for text in op.input if text and not text.endswith(":-1"))
+        told = zip(texts, op.src_name, op.src_index)
+        if all(text == f"{name}:{index}" for text, name, index in told):
+            return
+        self.reader.budget.spend(sum(TEXT_COST + _SOURCE_COST + len(name) for name in op.src_name))
+        record.output_sources = tuple(zip(op.src_name, op.src_index))
 
     def enter(
         self,

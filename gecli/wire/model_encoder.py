@@ -139,7 +139,7 @@ class _Encoder:
         run: list[bytes] = []  # joined now and then: 100,000 small byte strings need twice their bytes
         for position, node in enumerate(graph.nodes):
             self.streams = False
-            fields = self.node(node, graph.placements.get(node), position)
+            fields = self.node(node, graph.placements.get(node), position, graph.output_sources)
             if not self.streams:
                 data = b"".join(fields)  # type: ignore[arg-type]  # no Weight in it
                 run += (header(6, len(data)), data)
@@ -158,8 +158,14 @@ class _Encoder:
             parts.append(bytes_field(12, graph.attrs[ATTR_GROUPS].data))
         return parts
 
-    def node(self, node: OpDesc, placement: Placement | None, position: int) -> list[Chunk]:
-        """The fields of one OpDef, in field order."""
+    def node(
+        self,
+        node: OpDesc,
+        placement: Placement | None,
+        position: int,
+        sources: Sequence[tuple[str, int]] = (),
+    ) -> list[Chunk]:
+        """The fields of one OpDef, in field order. `sources` are the producers by which NetOutput names the outputs."""
         kind = self._types.get(node.type)
         if kind is None:
             kind = self._types[node.type] = text_field(2, node.type)
@@ -172,8 +178,9 @@ class _Encoder:
         if placement is not None:
             fields.append(number_field(22, placement.stream_id))
         if node.type == NET_OUTPUT:  # the names of the model's outputs are made from its producers
-            fields += [bytes_field(24, port.node.name.encode()) for port in node.data_inputs]
-            fields.append(packed_field(25, [port.index for port in node.data_inputs]))
+            sources = sources or [(port.node.name, port.index) for port in node.data_inputs]
+            fields += [bytes_field(24, name.encode()) for name, _ in sources]
+            fields.append(packed_field(25, [index for _, index in sources]))
         offsets: Sequence[int] = ()
         if placement is not None:
             offsets = placement.input_offsets

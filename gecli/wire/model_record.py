@@ -23,7 +23,11 @@ CUSTOM_VERSION = "1.11.z.0"
 
 @dataclass(slots=True)
 class GraphRecord:
-    """One graph: nodes in id order, linked through `inputs`, `users` and the control lists of `OpDesc`."""
+    """One graph: nodes in id order, linked through `inputs`, `users` and the control lists of `OpDesc`.
+
+    `output_sources` are the producers by which NetOutput names the outputs of the model (node and index), where these
+    are not its inputs: mobile files keep the names from before the last conversions.
+    """
 
     name: str
     nodes: list[OpDesc]
@@ -31,6 +35,7 @@ class GraphRecord:
     placements: Mapping[OpDesc, Placement] = field(default_factory=dict)
     inputs: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
+    output_sources: tuple[tuple[str, int], ...] = ()
     _readers: Readers | None = field(default=None, compare=False, repr=False)
 
     @property

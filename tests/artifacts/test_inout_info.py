@@ -133,6 +133,16 @@ def test_outputs_are_named_by_ges_rule(names: tuple[str, ...], expected: list[st
     assert [item.name for item in info.outputs] == expected
 
 
+@pytest.mark.parametrize(
+    ("names", "expected"), [((), ["output_0_first_2", "output_1_b_0"]), (("x", "b:0:y"), ["x:2", "b:0:y"])]
+)
+def test_outputs_are_named_by_the_producers_that_net_output_names(names: tuple[str, ...], expected: list[str]) -> None:
+    a, b = (OpDesc(name, "Relu", output_descs=[F16]) for name in "ab")
+    model = model_of(a, b, net_output(a, b), attr_model_out_nodes_name=names)
+    model.root.output_sources = (("first", 2),)
+    assert [item.name for item in inout_of(model).outputs] == expected
+
+
 def test_a_fractal_z_output_is_reported_in_hwck_order() -> None:
     a = OpDesc("a", "Any", output_descs=[TensorDesc(DataType.FLOAT16, (9, 2, 16, 15), Format.FRACTAL_Z)])
     assert inout_of(model_of(a, net_output(a))).outputs[0].dims == (16, 15, 2, 9)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from gecli.artifacts.inout_info import inout_of
 from gecli.artifacts.kernel_store import list_kernels
 from gecli.artifacts.om_file import read_om
 from gecli.artifacts.om_writer import om_image, write_om
@@ -204,6 +205,15 @@ def test_a_real_model_written_again_is_the_same_model(name: str, tmp_path: Path)
     assert second.read_bytes() == first.read_bytes()
 
 
+@pytest.mark.parametrize(
+    ("name", "source"),
+    [("hiai-aipp", "srnetwork/add_3"), ("hiai-conv_merged_offset", "conv1/Conv2D"), ("hiai-relu", "out"),
+     ("hiai-softmax_lite_npucl", "Softmax"), ("hiai-depthwise_merged_offset", "FusedBatchNorm")],
+)  # fmt: skip
+def test_the_output_of_a_mobile_file_is_named_by_the_source_that_net_output_names(name: str, source: str) -> None:
+    assert inout_of(read_om(REAL / f"{name}.om").model()).outputs[0].name == f"output_0_{source}_0"
+
+
 def write_again(model: ModelRecord, path: Path) -> None:
     nodes = model.root.nodes_of("Const")
     layout = lay_out_weights([node.attrs["value"] for node in nodes])
@@ -217,4 +227,5 @@ def seen(model: ModelRecord) -> list[object]:
         rows.append((node.name, node.type, repr(attrs), node.input_names, node.output_names))
         rows.append(([port and str(port) for port in node.inputs], [str(before) for before in node.control_in]))
         rows.append((node.input_descs, node.output_descs, model.root.placements[node]))
+    rows.append(model.root.output_sources)
     return rows
