@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from gecli.runtime.inputs import InputOptions
     from gecli.runtime.interface import Tensor
     from gecli.runtime.model import LoadedModel
+    from gecli.runtime.runner import Schedule
 
+MAX_DURATION_S = 31 * 86400
 _SHAPE_CURE = '--shape "NAME:1,3,32,32"'
 
 
@@ -33,6 +35,17 @@ def input_options(options: Options, model: LoadedModel) -> InputOptions:
         cast=options.flag("cast"),
         transposes=dict(_perm(text) for text in options.texts("transpose")),
     )
+
+
+def schedule_of(options: Options) -> Schedule:
+    """How often every request runs. Raises InvalidOption."""
+    from gecli.runtime.runner import Schedule
+
+    loop = options.integer("loop") or 1
+    warmup, duration_s = options.integer("warmup"), options.number("duration") or 0.0
+    if not 0 <= duration_s <= MAX_DURATION_S:
+        raise bad_value("--duration", f"{duration_s}", f"expected seconds from 0 to {MAX_DURATION_S}")
+    return Schedule(loop, (3 if loop > 1 else 0) if warmup is None else warmup, duration_s)
 
 
 def _is_number(text: str) -> bool:

@@ -73,6 +73,12 @@ class Communicator:
             )
         return waiting.popleft()
 
+    def require_all_taken(self) -> None:
+        """Raises RuntimeFault (RT_COLLECTIVE_DEADLOCK) when what was sent was never received."""
+        for (group, tag), messages in sorted(self._sent.items()):
+            if messages:
+                raise never_received(messages, f"HcomReceive with sr_tag {tag} in group {group!r}")
+
 
 _of_thread = local()
 
@@ -94,6 +100,19 @@ def speaking_for(communicator: Communicator) -> Iterator[None]:
         yield
     finally:
         _of_thread.communicator = before
+
+
+def never_received(messages: deque[Message], receiver: str, sender: str = "") -> RuntimeFault:
+    """The error for tensors that wait in vain for `receiver`."""
+    count = f"{len(messages)} tensor{'s are' if len(messages) > 1 else ' is'} left"
+    return RuntimeFault(
+        "G4015",
+        f"what HcomSend {messages[0].node!r}{sender} sent was never received",
+        kind="RT_COLLECTIVE_DEADLOCK",
+        why=f"{count}; there is no {receiver} that takes {'them' if len(messages) > 1 else 'it'}",
+        do="let the receiver receive as often as the sender sends",
+        node=messages[0].node,
+    )
 
 
 def require_rank(call: Call, name: str, rank: int, size: int) -> None:

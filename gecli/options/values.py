@@ -127,6 +127,13 @@ class Options:
             if option.type == "path" and option.fingerprint and value
         ]
 
+    def copy(self) -> Options:
+        """The same options, which `set` may change apart from these."""
+        own = Options(self.subcommand)
+        own.__dict__.update(self.__dict__)
+        own._values, own._origins = dict(self._values), dict(self._origins)
+        return own
+
     def set(self, option: Option, value: Value, source: str) -> None:
         self._values[option.key] = value
         self._origins[option.key] = source

@@ -14,7 +14,7 @@ from time import monotonic, perf_counter_ns
 from typing import Any, NamedTuple, TypeVar
 
 from gecli.errors import Diagnostic, GecliError, RuntimeFault
-from gecli.ops.communication import Arrays, Call, Combine, Communicator, Message, Traffic, speaking_for
+from gecli.ops.communication import Arrays, Call, Combine, Communicator, Message, Traffic, never_received, speaking_for
 from gecli.ops.numeric import Array
 from gecli.records import dataclass
 from gecli.runtime.node_fault import KERNEL_ERRORS
@@ -81,6 +81,7 @@ class DeviceGroup:
     def __init__(self, devices: Sequence[int], timeout_s: float = DEFAULT_TIMEOUT_S) -> None:
         self.devices = tuple(devices)
         self.members = tuple(Member(self, rank, device) for rank, device in enumerate(devices))
+        self.stopped: list[str] = []  # what `run` says of the members that it cancelled
         self._timeout_s = timeout_s
         self._changed = Condition()
         # All below is looked at and changed under the condition only.
@@ -126,6 +127,11 @@ class DeviceGroup:
         except BaseException:
             self.cancel("the command was stopped")
             raise
+        self.stopped = [
+            f"device {self.devices[rank]} {error.first.message}"
+            for rank, error in sorted(failed.items())
+            if isinstance(error, Cancelled)
+        ]
         self._raise(failed)
         return [results[rank] for rank in range(len(self.members))]
 
@@ -154,7 +160,7 @@ class DeviceGroup:
             raise self._fault
         for error in failed.values():
             raise error
-        self._require_all_taken()
+        self.require_all_taken()
 
     # ------------------------------------------------------------------ collectives
 
@@ -296,19 +302,12 @@ class DeviceGroup:
             rows.append(f"{call.type} {call.node!r} of group {group!r}: arrived {arrived}; missing {missing}")
         return "; ".join(rows) or "no tensor is on its way"
 
-    def _require_all_taken(self) -> None:
-        """Raises RuntimeFault (RT_COLLECTIVE_DEADLOCK) for a tensor that nobody received."""
+    def require_all_taken(self) -> None:
+        """Raises RuntimeFault (RT_COLLECTIVE_DEADLOCK) when what was sent was never received."""
         for (group, source, destination, tag), messages in sorted(self._mail.items()):
             if messages:
-                raise RuntimeFault(
-                    "G4015",
-                    f"what HcomSend {messages[0].node!r} of {self.members[source]} sent was never received",
-                    kind="RT_COLLECTIVE_DEADLOCK",
-                    why=f"{self.members[destination]} has no HcomReceive left with sr_tag {tag} and src_rank {source}"
-                    f" in group {group!r}; {len(messages)} tensor{'s' if len(messages) > 1 else ''} left",
-                    do="let the receiver receive as often as the sender sends",
-                    node=messages[0].node,
-                )
+                receiver = f"HcomReceive on {self.members[destination]} with sr_tag {tag} and src_rank {source}"
+                raise never_received(messages, f"{receiver} in group {group!r}", f" of {self.members[source]}")
 
 
 def _mail_text(address: _Address) -> str:

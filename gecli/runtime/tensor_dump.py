@@ -7,6 +7,7 @@ import os
 import re
 from fnmatch import fnmatchcase
 from io import BytesIO, StringIO
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from gecli.runtime.program import ValueOf
 
 Array = NDArray[Any]
 COLUMNS = ("order", "node", "type", "tensor", "dtype", "format", "shape", "origin names", "file")
+_writing = Lock()  # devices dump side by side, files wait for their publication in one list
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
 
 
@@ -66,7 +68,8 @@ class TensorDump:
         name = f"{order:05d}_{_UNSAFE.sub('_', node.name)}.{tensor}.npy"
         buffer = BytesIO()
         np.lib.format.write_array(buffer, np.ascontiguousarray(portable(array)), allow_pickle=False)
-        publish_bytes(os.path.join(self.directory, name), buffer.getvalue())
+        with _writing:
+            publish_bytes(os.path.join(self.directory, name), buffer.getvalue())
         shape = "x".join(map(str, array.shape))
         origins = ";".join(map(str, node.attrs.get(ORIGINAL_OP_NAMES, ())))
         kind = port.desc
