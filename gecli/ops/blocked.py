@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -23,7 +24,7 @@ def by_pieces(body: Body, x: Array, y: Array, scratch: int = 0, filled: Sequence
     Scratch arrays are like y and as long as the piece; `filled` gives further ones that always hold one value (numpy's
     maximum and minimum are four times slower against a scalar). y may be x.
     """
-    flat_x, flat_y = x.reshape(-1), y.reshape(-1)
+    flat_x, flat_y = (each if each.ndim == 1 else each.reshape(-1) for each in (x, y))
     count = flat_y.size
     threads = parts_for(count / FORMULA_ELEMENTS_PER_US, count)
     pieces = divided(count, even(-(-count // PIECE), threads), 16)
@@ -31,11 +32,27 @@ def by_pieces(body: Body, x: Array, y: Array, scratch: int = 0, filled: Sequence
     def computed(run: Sequence[slice]) -> list[Action]:
         longest = max(piece.stop - piece.start for piece in run)
         extra = [np.empty(longest, y.dtype) for _ in range(scratch)]
-        extra += [np.full(longest, value, y.dtype) for value in filled]
+        extra += [_filled(longest, value, y.dtype) for value in filled]
+        if len(run) == 1 and longest == count:
+            return [(body, (flat_x, flat_y, *extra))]
         cut = [(piece, [each[: piece.stop - piece.start] for each in extra]) for piece in run]
         return [(body, (flat_x[piece], flat_y[piece], *more)) for piece, more in cut]
 
     return sequence(side_by_side([computed(pieces[run]) for run in divided(len(pieces), threads)]))
+
+
+_FILLED: WeakValueDictionary[tuple[int, float, str], Array] = WeakValueDictionary()
+
+
+def _filled(size: int, value: float, dtype: np.dtype[Any]) -> Array:
+    """An array that always holds one value; the steps of a model share those that are equal."""
+    key = size, value, dtype.str
+    found = _FILLED.get(key)
+    if found is None:
+        found = np.full(size, value, dtype)
+        found.flags.writeable = False
+        _FILLED[key] = found
+    return found
 
 
 class Blocked:

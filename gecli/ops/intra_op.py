@@ -26,6 +26,8 @@ MATRIX_BYTES_PER_US = 25_000.0
 ELEMENTS_PER_US = 4_000.0
 FORMULA_ELEMENTS_PER_US = 1_000.0  # several passes, often with an exponential
 
+_EXTREMA = (np.maximum, np.minimum)  # they want `out` by name
+
 T = TypeVar("T")
 
 
@@ -91,9 +93,8 @@ def elementwise_step(function: Callable[..., object], operands: Sequence[Array],
         axis = next((axis for axis, dim in enumerate(out.shape) if dim >= parts), int(np.argmax(out.shape)))
         cuts = [[_cut(x, axis - out.ndim, part) for x in (*operands, out)] for part in divided(out.shape[axis], parts)]
         return sequence(side_by_side([[(partial(function, *cut[:-1], out=cut[-1]), ())] for cut in cuts]))
-    if len(operands) == 1:
-        only = operands[0]
-        return lambda: function(only, out=out)
+    if function not in _EXTREMA:
+        return partial(function, *operands, out)  # half the memory of a lambda, and a model has one for each node
     first, second = operands
     return lambda: function(first, second, out=out)
 

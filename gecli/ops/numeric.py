@@ -52,5 +52,5 @@ def sequence(actions: Program) -> Step:
     """One step that performs all actions."""
     if len(actions) == 1:
         function, arguments = actions[0]
-        return lambda: function(*arguments)
+        return partial(function, *arguments)
     return partial(perform, tuple(actions))

@@ -179,7 +179,7 @@ def _bind(flat: _Flat, graph: GraphRecord, outputs: list[Port], control: Control
     buffers = _Buffers(flat, outputs)
     data = [node for node in graph.nodes if node.type in DATA_TYPES]
     inputs = {node.name: buffers.new(Port(node, 0)) for node in data}
-    program = Program([], buffers.operands, is_dynamic=True)
+    program = Program(buffers.operands, is_dynamic=True)
     scratch = Scratch()
     for step, node in enumerate(flat.nodes):
         for port in filter(None, node.inputs):

@@ -7,7 +7,8 @@ is `for step in steps: step()`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +19,6 @@ from gecli.ir.op_desc import OpDesc, Port
 from gecli.layout.transforms import convert
 from gecli.ops.operator import OperatorType
 from gecli.ops.registry import find, operator_of
-from gecli.records import dataclass
 from gecli.runtime.known_values import SILENT_TYPES, hold_known_values
 from gecli.runtime.node_fault import KERNEL_ERRORS, node_fault
 from gecli.runtime.operands import Operand, Step, is_blocked, logical_input, logical_output, to_logical
@@ -28,31 +28,32 @@ ValueOf = Callable[[Port], Array | None]  # the value of a port in its origin fo
 Watch = Callable[[OpDesc, ValueOf], None]
 
 
-@dataclass(frozen=True, slots=True)
-class Instruction:
+class Instruction(NamedTuple):
     """One bound step and the node it belongs to."""
 
     step: Step
     node: OpDesc
 
 
-@dataclass(slots=True)
 class Program:
     """The steps of one model, in order."""
 
-    instructions: list[Instruction]
-    operands: dict[Port, Operand]
-    is_dynamic: bool = False
+    __slots__ = ("_nodes", "_steps", "is_dynamic", "operands")
 
-    def __post_init__(self) -> None:
-        self._steps = [instruction.step for instruction in self.instructions]
+    def __init__(self, operands: dict[Port, Operand], *, is_dynamic: bool = False) -> None:
+        self.operands = operands
+        self.is_dynamic = is_dynamic
+        self._steps: list[Step] = []
+        self._nodes: list[OpDesc] = []  # of each step
 
-    _steps: list[Step] = None  # type: ignore[assignment]  # set in __post_init__; a field because of slots
+    @property
+    def instructions(self) -> list[Instruction]:
+        return [Instruction(*each) for each in zip(self._steps, self._nodes)]
 
     def add(self, node: OpDesc, steps: list[Step]) -> None:
         """Append the steps of a node."""
-        self.instructions += [Instruction(step, node) for step in steps]
         self._steps += steps
+        self._nodes += [node] * len(steps)
 
     def run(self) -> None:
         """One execution over the bound arrays."""
@@ -61,18 +62,18 @@ class Program:
             for step in self._steps:
                 step()
         except KERNEL_ERRORS as error:
-            raise self._fault(next(each for each in self.instructions if each.step is step).node, error) from error
+            node = next(node for each, node in zip(self._steps, self._nodes) if each is step)
+            raise self._fault(node, error) from error
 
     def run_watched(self, watch: Watch) -> None:
         """As `run`, telling `watch` after every node that has a step."""
-        for position, instruction in enumerate(self.instructions):
+        for step, node, following in zip(self._steps, self._nodes, [*self._nodes[1:], None]):
             try:
-                instruction.step()
+                step()
             except KERNEL_ERRORS as error:
-                raise self._fault(instruction.node, error) from error
-            following = self.instructions[position + 1 : position + 2]
-            if not following or following[0].node is not instruction.node:
-                watch(instruction.node, self._logical_value)
+                raise self._fault(node, error) from error
+            if following is not node:
+                watch(node, self._logical_value)
 
     def _fault(self, node: OpDesc, error: Exception) -> RuntimeFault:
         values = [None if port is None else self._logical_value(port) for port in node.inputs]
@@ -91,7 +92,7 @@ class Scratch:
     def __init__(self) -> None:
         self._buffer: Array = np.empty(0, np.uint8)
 
-    def lend(self, size_bytes: int) -> Array:
+    def __call__(self, size_bytes: int) -> Array:
         """At least `size_bytes` bytes, the same ones for every step that they suffice for."""
         if self._buffer.size < size_bytes:
             # More than asked for: what no step touches takes no memory, what earlier steps were lent stays with them.
@@ -101,7 +102,7 @@ class Scratch:
 
 def bind_program(nodes: list[OpDesc], operands: dict[Port, Operand]) -> Program:
     """Bind every node, in id order, to the arrays of its operands."""
-    program = Program([], operands)
+    program = Program(operands)
     scratch = Scratch()
     known = hold_known_values(nodes, operands)
     for node in nodes:
@@ -193,12 +194,17 @@ def _bind_kernel(
         results = [logical_output(operand, after) for operand in outputs]
     while arrays and arrays[-1] is None:
         arrays.pop()
-    op.constant_inputs = frozenset(
-        slot for slot, operand in enumerate(inputs) if operand is not None and operand.is_constant
-    )
-    op.lend_scratch = scratch.lend
+    constant = tuple(slot for slot, operand in enumerate(inputs) if operand is not None and operand.is_constant)
+    op.constant_inputs = _slots(constant)
+    op.lend_scratch = scratch
     bound = op.bind(arrays, results) if hasattr(op, "bind") else None
     return [*before, bound if bound is not None else kernel_step(op.kernel, arrays, results, node), *after]
+
+
+@lru_cache(64)
+def _slots(numbers: tuple[int, ...]) -> frozenset[int]:
+    """One set for all nodes with the same constant inputs: a model has as many of them as nodes."""
+    return frozenset(numbers)
 
 
 def _runs_on_stored_form(type: str, inputs: list[Operand | None], outputs: list[Operand]) -> bool:
