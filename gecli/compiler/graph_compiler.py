@@ -15,7 +15,13 @@ from gecli.passes.pipeline import Instrument, PassRecord, Timeline, run_pipeline
 from gecli.passes.registry import pipeline
 from gecli.planning.model_plan import ModelPlan, plan_model
 from gecli.records import dataclass
-from gecli.variables.assignment import assign_variable_memory, is_placed_by_name, record_assigned, variable_ports
+from gecli.variables.assignment import (
+    assign_variable_memory,
+    is_placed_by_name,
+    other_forms,
+    record_assigned,
+    variable_ports,
+)
 from gecli.variables.limits import MemoryLimits
 from gecli.variables.rebuild_control import RebuildControl
 from gecli.variables.var_manager import VarManager
@@ -100,6 +106,7 @@ def compile_graph(
         if on_stage:
             on_stage("Build")
         external = () if externalise is None else externalise(graph)
+        ctx.warnings += other_forms(graph, manager)
         placed = place_graph(graph, manager, graph_id, reuse=reuse)
         assigned, plan = placed.assigned, placed.plan
         ctx.warnings += _races(graph, plan, assigned, strict=settings.strict_order)

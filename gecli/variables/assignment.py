@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import field, replace
 from functools import cached_property
 
-from gecli.errors import CompileError
+from gecli.errors import CompileError, Diagnostic
 from gecli.ir.attributes import ASSIGN_VAR_NAME, BROADCAST_TYPES, REF_VAR_SRC_VAR_NAME, VARIABLE_MEMORY_TYPES
 from gecli.ir.graph import Graph
 from gecli.ir.op_desc import OpDesc, Port, Use
@@ -79,6 +79,24 @@ def place_again(node: OpDesc, name: str, desc: TensorDesc, manager: VarManager, 
         manager.assign(name, desc, node, where)
         resource.set_allocated_graph_id(name, graph_id)
     return resource.address_of(name, desc)
+
+
+def other_forms(graph: Graph, manager: VarManager) -> list[Diagnostic]:
+    """Warnings for variables that an earlier graph of the session declared in another type or size.
+
+    Called before the graph's variables are placed. Nothing converts their bytes, as there is no road between the forms.
+    """
+    found = []
+    for node in variable_memory_nodes(graph):
+        if node.type != "Variable" or not node.output_descs:
+            continue
+        desc, known = node.output_descs[0], manager.resource.current_desc(manager_name(node))
+        road = manager.resource.trans_road(node.name)
+        if known is None or (road and desc.same_storage(road.target)) or not (known.is_static and desc.is_static):
+            continue
+        if known.dtype is not desc.dtype or known.elements != desc.elements:
+            found.append(var_faults.other_form(node.name, graph.name, known, desc))
+    return found
 
 
 def _place(node: OpDesc, manager: VarManager, graph: Graph, graph_id: int) -> tuple[OpDesc, TensorDesc, int]:
@@ -154,16 +172,23 @@ def assign_ref_outputs(graph: Graph, manager: VarManager) -> dict[Port, int]:
         variable = _node_named(graph, name)
         if variable is None:
             raise var_faults.not_found(name, f"output {port} is stored into it, but the graph has no such node")
+        if variable.type not in VARIABLE_MEMORY_TYPES | {"RefData"}:
+            raise var_faults.no_memory(name, variable.type, port.node.name)
         if variable.type != "RefData":
             found[port] = manager.resource.address_of(manager_name(variable), variable.output_descs[0])
     return found
 
 
 def assign_named_outputs(graph: Graph, manager: VarManager) -> dict[Port, int]:
-    """Ports that are computed directly into a variable (`_assign_var_name`); unknown variables are skipped."""
+    """Ports that are computed directly into a variable (`_assign_var_name`); unknown variables are skipped.
+
+    The form is that of this graph's variable: GE takes the current one, which another graph may have made.
+    """
     found: dict[Port, int] = {}
     for port, name in _marked_ports(graph, ASSIGN_VAR_NAME):
-        desc = manager.resource.current_desc(name)
+        node = _node_named(graph, name)
+        is_variable = node is not None and node.type == "Variable"
+        desc = node.output_descs[0] if node is not None and is_variable else manager.resource.current_desc(name)
         entry = None if desc is None else manager.resource.find(name, desc)
         if entry is not None:
             found[port] = entry.address

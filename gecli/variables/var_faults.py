@@ -7,8 +7,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gecli.errors import CompileError, InputError
+from gecli.errors import CompileError, Diagnostic, InputError
 from gecli.ir.tensor_desc import TensorDesc
+from gecli.variables.limits import TOTAL_LIMIT_BYTES
 
 if TYPE_CHECKING:
     from gecli.variables.trans_road import TransRoad
@@ -18,6 +19,33 @@ ONE_SESSION = "compile the models in one session, or run with --no-session"
 
 def not_found(name: str, why: str) -> CompileError:
     return CompileError("G2015", f"variable {name!r} is not known", kind="VAR_NOT_FOUND", node=name, why=why)
+
+
+def no_memory(name: str, type: str, writer: str) -> CompileError:
+    return CompileError(
+        "G2015",
+        f"{type} {name!r} cannot be written",
+        kind="VAR_NOT_FOUND",
+        node=name,
+        why=f"{writer!r} writes it, and a {type} has no variable memory",
+        do='declare it with the type "Variable"',
+    )
+
+
+def other_form(name: str, graph: str, known: TensorDesc, desc: TensorDesc) -> Diagnostic:
+    """A warning: two graphs use the same bytes as different things."""
+    return Diagnostic(
+        "G2016",
+        f"variable {name!r} is declared in another form than in an earlier graph; its bytes are not converted",
+        severity="warning",
+        kind="VAR_FORM_DIFFERS",
+        where=f"graph {graph!r}, node {name!r}",
+        why=f"declared {desc} here, the session's variable is {known}",
+        do="declare the variable as the first graph does, or rename it",
+        node=name,
+        expected=str(known),
+        actual=str(desc),
+    )
 
 
 def shape_grows(name: str, old: TensorDesc, new: TensorDesc, capacity: int, where: str) -> CompileError:
@@ -50,13 +78,16 @@ def overlap(name: str, start: int, size: int, other: str, other_start: int) -> C
 
 
 def exhausted(graph: str, used: int, limit: int) -> CompileError:
+    do = f"raise the limit: --var-mem-max-size {used}"
+    if used > TOTAL_LIMIT_BYTES:
+        do = f"make the variables smaller: no device has more than {TOTAL_LIMIT_BYTES} bytes for them"
     return CompileError(
         "G2013",
         f"variable memory exhausted: used {used}, limit {limit}",
         kind="VAR_MEM_EXHAUSTED",
         where=f"graph {graph!r}",
         why=f"expected at most {limit} bytes of variables; actual {used}",
-        do=f"raise the limit: --var-mem-max-size {used}",
+        do=do,
         expected=limit,
         actual=used,
     )

@@ -11,7 +11,12 @@ import pytest
 
 from gecli.compiler.api import compile_models
 from gecli.compiler.result import CompileReport
+from gecli.compiler.session import Session
+from gecli.errors import CompileError, Diagnostic
+from gecli.ir.text import parse
+from gecli.layout.platform import platform_of
 from gecli.options.resolution import resolve
+from gecli.passes.base import CompileSettings
 from gecli.runtime.session import Session as Runtime
 
 DIMS = [1, 2, 3, 4]
@@ -67,3 +72,97 @@ def test_a_later_graph_gives_a_variable_another_format_at_the_same_address(
     for model in (loaded[0], loaded[1], loaded[0]):
         model.run({})
     np.testing.assert_array_equal(device.store.value("w").reshape(-1), np.arange(24) + 3)
+
+
+def texts_session(*sources: str) -> Session:
+    session = Session(platform_of("Ascend910B1"), CompileSettings())
+    for source in sources:
+        session.add(parse(source))
+    session.compile_all()
+    return session
+
+
+def warnings_of(session: Session, number: int) -> list[Diagnostic]:
+    compiled = session.members[number].compiled
+    assert compiled is not None
+    return compiled.warnings
+
+
+def reading(name: str, form: str) -> str:
+    return f"graph {name}() {{ %w = Variable() : {form}\n %y = Abs(%w) : {form}\n return %y }}"
+
+
+@pytest.mark.parametrize(
+    ("forms", "is_told"),
+    [
+        (("f32[4]", "i32[4]"), True),
+        (("f32[4]", "f16[4]"), True),
+        (("f32[4]", "f32[2]"), True),
+        (("f32[4]", "f32[2,2]"), False),
+        (("f32[1,2,2,1] NCHW", "f32[1,2,2,1] NHWC"), False),
+        (("f32[4]", "f32[4]"), False),
+    ],
+)
+def test_a_variable_whose_bytes_two_graphs_take_for_different_things_is_told(
+    forms: tuple[str, str], is_told: bool
+) -> None:
+    session = texts_session(*(reading(f"g{n}", form) for n, form in enumerate(forms)))
+    assert warnings_of(session, 0) == []
+    found = warnings_of(session, 1)
+    assert [each.kind for each in found] == (["VAR_FORM_DIFFERS"] if is_told else [])
+    for each in found:
+        assert "'w'" in each.message and "'g1'" in each.where and str(each.expected) in each.why and each.do
+
+
+STEP = """
+    graph step(%x : f16[256]) {
+      %w = Variable() : f16[256]
+      %u = Variable() {_init_value={"fill": "00000000"}} : f32[2,2,3,2] HWCN
+      %v = Abs(%x) : f16[256]
+      %a = Assign(%w, %v) : f16[256]
+      %y = Abs(%u) : f32[2,2,3,2] HWCN
+      return %y after %a
+    }
+"""
+OTHER = """
+    graph other() {
+      %w = Variable() : f32[256]
+      %u = Variable() {_init_value={"fill": "00000000"}} : f32[2,2,3,2] HWCN
+      %t = TransData(%u) {src_format=HWCN, dst_format=FRACTAL_Z} : f32[4,1,16,8] FRACTAL_Z origin [2,2,3,2] HWCN
+      %y = Abs(%t) : f32[4,1,16,8] FRACTAL_Z origin [2,2,3,2] HWCN
+      %z = Abs(%w) : f32[256]
+      return %y, %z
+    }
+"""
+
+
+def test_a_value_is_computed_into_the_form_that_its_own_graph_declares() -> None:
+    session = texts_session(STEP, OTHER)
+    step = session.members[0].compiled
+    assert step is not None and session.members[0].compile_count == 2
+    variable = step.graph.node("w")
+    writer = step.graph.node("v")
+    assert writer.output_descs[0].attrs["_assign_var_name"] == "w"
+    assert step.plan.placements[writer].output_offsets[0] == step.assigned[variable]
+
+
+@pytest.mark.parametrize("writer", ["AssignAdd", "Assign"])
+def test_a_variable_without_memory_cannot_be_written(writer: str) -> None:
+    source = f"""
+        graph g(%x : f32[4]) {{
+          %w = VariableV2() {{_init_value={{"fill": "00000000"}}}} : f32[4]
+          %a = {writer}(%w, %x) : f32[4]
+          return %a
+        }}
+    """
+    with pytest.raises(CompileError, match="VariableV2 'w' cannot be written") as caught:
+        texts_session(source)
+    first = caught.value.first
+    assert (first.code, first.kind) == ("G2015", "VAR_NOT_FOUND")
+    assert "'a'" in first.why and "Variable" in first.do
+
+
+def test_a_limit_that_no_device_has_is_not_advised() -> None:
+    with pytest.raises(CompileError, match="exhausted") as caught:
+        texts_session(reading("g", "f32[1099511627776]"))
+    assert "--var-mem-max-size" not in caught.value.first.do
