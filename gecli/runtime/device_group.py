@@ -84,7 +84,10 @@ class DeviceGroup:
         self.stopped: list[str] = []  # what `run` says of the members that it cancelled
         self._timeout_s = timeout_s
         self._changed = Condition()
-        # All below is looked at and changed under the condition only.
+        self._begin()
+
+    def _begin(self) -> None:
+        """As if nothing had been called before. All of this is looked at and changed under the condition only."""
         self._meetings: dict[str, _Meeting] = {}
         self._mail: dict[_Address, deque[Message]] = {}
         self._waiting: dict[
@@ -102,6 +105,7 @@ class DeviceGroup:
         A member that fails cancels the others at their next collective. Raises what failed: of several devices that of
         the lowest number first, which decides the exit status.
         """
+        self._begin()
         results: dict[int, T] = {}
         failed: dict[int, BaseException] = {}
 
