@@ -90,9 +90,7 @@ class DeviceGroup:
         """As if nothing had been called before. All of this is looked at and changed under the condition only."""
         self._meetings: dict[str, _Meeting] = {}
         self._mail: dict[_Address, deque[Message]] = {}
-        self._waiting: dict[
-            int, tuple[Call, str]
-        ] = {}  # the ranks that nothing has released yet, and for what they wait
+        self._waiting: dict[int, tuple[Call, str]] = {}  # ranks that nothing has released yet, and for what they wait
         self._ended: set[int] = set()
         self._fault: RuntimeFault | None = None  # why the group cannot go on
         self._stopped_by = ""

@@ -26,6 +26,7 @@ WEIGHT_SEED = 9
 HELD_OUT = 360
 BATCH = 32
 STEPS = 60
+DEVICES = 2  # of conv_parallel
 CLASSES = 10
 LEARNING_RATE = 0.08  # at 0.1 training is so restless that rounding to FLOAT16 decides the loss of a single batch
 MOMENTUM = 0.9
@@ -42,6 +43,7 @@ def main() -> None:
     write(conv_init(initial), HERE / "conv_init.json")
     write(conv_train(initial), HERE / "conv_train.json")
     write(conv_eval(initial), HERE / "conv_eval.json")
+    write(conv_parallel(initial), HERE / "conv_parallel.json")
     write(mlp_train(), HERE / "mlp_train.json")
     batches, held_out = digit_batches()
     np.savez_compressed(HERE / "batches.npz", **batches)
@@ -91,6 +93,27 @@ def conv_train(initial: dict[str, Array]) -> Document:
     return graph
 
 
+def conv_parallel(initial: dict[str, Array]) -> Document:
+    """The step of conv_train on DEVICES devices, each with its part of the batch.
+
+    Every gradient is added over the devices and divided by their number, so all of them keep the same variables, which
+    are those that conv_train has with the whole batch.
+    """
+    graph = empty_graph("conv_parallel", inputs=["x", "labels"], outputs=["loss:0", "accuracy:0"])
+    add_variables(graph, initial, BATCH // DEVICES)
+    for name, (shape, fmt) in VARIABLES.items():
+        add(graph, f"{name}_momentum", "Variable", [], [desc(shape, fmt)], {"_init_value": {"tensor": {"fill": 0.0}}})
+    add_forward(graph, BATCH // DEVICES)
+    add_loss(graph, BATCH // DEVICES)
+    add_gradients(graph, BATCH // DEVICES)
+    for name, (shape, fmt) in VARIABLES.items():
+        group = {"reduction": "sum", "group": "hccl_world_group"}
+        add(graph, f"sum_d{name}", "HcomAllReduce", [f"d{name}"], [desc(shape, fmt)], group)
+        add(graph, f"mean_d{name}", "Muls", [f"sum_d{name}"], [desc(shape, fmt)], {"value": 1.0 / DEVICES})
+    add_updates(graph, "mean_d")
+    return graph
+
+
 def conv_eval(initial: dict[str, Array]) -> Document:
     """The forward pass over the same variables: in one session it sees what conv_train has learnt."""
     graph = empty_graph("conv_eval", inputs=["x", "labels"], outputs=["probabilities:0", "loss:0", "accuracy:0"])
@@ -110,10 +133,10 @@ def initial_values(rng: np.random.Generator) -> dict[str, Array]:
     }
 
 
-def add_variables(graph: Document, initial: dict[str, Array]) -> None:
+def add_variables(graph: Document, initial: dict[str, Array], batch: int = BATCH) -> None:
     """The inputs and the learnt variables; the larger initial values stand in files beside the graph."""
-    add(graph, "x", "Data", [], [desc([BATCH, 1, 8, 8], "NCHW")], {"index": 0})
-    add(graph, "labels", "Data", [], [desc([BATCH, CLASSES])], {"index": 1})
+    add(graph, "x", "Data", [], [desc([batch, 1, 8, 8], "NCHW")], {"index": 0})
+    add(graph, "labels", "Data", [], [desc([batch, CLASSES])], {"index": 1})
     for name, (shape, fmt) in VARIABLES.items():
         value = {"_init_value": {"tensor": initial_tensor(name, initial)}}
         add(graph, name, "Variable", [], [desc(shape, fmt)], value)
@@ -124,55 +147,55 @@ def initial_tensor(name: str, initial: dict[str, Array]) -> Document:
     return {"file": f"{name}.npy"} if name in ("w2", "w3") else {"data": shortest(initial[name])}
 
 
-def add_forward(graph: Document) -> None:
+def add_forward(graph: Document, batch: int = BATCH) -> None:
     """x -> logits: Conv2D, MaxPool, Conv2D, AvgPool and a dense layer."""
-    first, second = desc([BATCH, 8, 8, 8], "NCHW"), desc([BATCH, 16, 4, 4], "NCHW")
+    first, second = desc([batch, 8, 8, 8], "NCHW"), desc([batch, 16, 4, 4], "NCHW")
     add(graph, "conv1", "Conv2D", ["x", "w1"], [first], CONV)
     add(graph, "pre1", "BiasAdd", ["conv1", "b1"], [first], {"data_format": "NCHW"})
     add(graph, "h1", "Relu", ["pre1"], [first])
-    add(graph, "pool1", "MaxPool", ["h1"], [desc([BATCH, 8, 4, 4], "NCHW")], POOL)
+    add(graph, "pool1", "MaxPool", ["h1"], [desc([batch, 8, 4, 4], "NCHW")], POOL)
     add(graph, "conv2", "Conv2D", ["pool1", "w2"], [second], CONV)
     add(graph, "pre2", "BiasAdd", ["conv2", "b2"], [second], {"data_format": "NCHW"})
     add(graph, "h2", "Relu", ["pre2"], [second])
-    add(graph, "pool2", "AvgPool", ["h2"], [desc([BATCH, 16, 2, 2], "NCHW")], POOL)
-    add_ints(graph, "flat_shape", [BATCH, 64])
-    add(graph, "flat", "Reshape", ["pool2", "flat_shape"], [desc([BATCH, 64])])
-    add_matmul(graph, "dense", "flat", "w3", [BATCH, CLASSES])
-    add(graph, "logits", "BiasAdd", ["dense", "b3"], [desc([BATCH, CLASSES])], {"data_format": "NHWC"})
+    add(graph, "pool2", "AvgPool", ["h2"], [desc([batch, 16, 2, 2], "NCHW")], POOL)
+    add_ints(graph, "flat_shape", [batch, 64])
+    add(graph, "flat", "Reshape", ["pool2", "flat_shape"], [desc([batch, 64])])
+    add_matmul(graph, "dense", "flat", "w3", [batch, CLASSES])
+    add(graph, "logits", "BiasAdd", ["dense", "b3"], [desc([batch, CLASSES])], {"data_format": "NHWC"})
 
 
-def add_loss(graph: Document) -> None:
+def add_loss(graph: Document, batch: int = BATCH) -> None:
     """logits, labels -> the mean cross entropy `loss` and the share of right answers `accuracy`."""
-    losses = [desc([BATCH]), desc([BATCH, CLASSES])]
+    losses = [desc([batch]), desc([batch, CLASSES])]
     add(graph, "xent", "SoftmaxCrossEntropyWithLogits", ["logits", "labels"], losses)
     add_ints(graph, "axis0", [0])
     add(graph, "loss", "ReduceMean", ["xent", "axis0"], [desc([])], {"keep_dims": False})
     add_int(graph, "class_axis", 1)
     index = {"dtype": {"dtype": "DT_INT64"}}
-    add(graph, "predicted", "ArgMaxV2", ["logits", "class_axis"], [desc([BATCH], dtype="DT_INT64")], index)
-    add(graph, "wanted", "ArgMaxV2", ["labels", "class_axis"], [desc([BATCH], dtype="DT_INT64")], index)
-    add(graph, "right", "Equal", ["predicted", "wanted"], [desc([BATCH], dtype="DT_BOOL")])
-    add(graph, "right_float", "Cast", ["right"], [desc([BATCH])], {"dst_type": CAST_TO_FLOAT})
+    add(graph, "predicted", "ArgMaxV2", ["logits", "class_axis"], [desc([batch], dtype="DT_INT64")], index)
+    add(graph, "wanted", "ArgMaxV2", ["labels", "class_axis"], [desc([batch], dtype="DT_INT64")], index)
+    add(graph, "right", "Equal", ["predicted", "wanted"], [desc([batch], dtype="DT_BOOL")])
+    add(graph, "right_float", "Cast", ["right"], [desc([batch])], {"dst_type": CAST_TO_FLOAT})
     add(graph, "accuracy", "ReduceMean", ["right_float", "axis0"], [desc([])], {"keep_dims": False})
 
 
-def add_gradients(graph: Document) -> None:
+def add_gradients(graph: Document, batch: int = BATCH) -> None:
     """The gradient of `loss` by every variable, from the last layer to the first: d<variable>."""
-    first, second, pooled = (desc([BATCH, *rest], "NCHW") for rest in ([8, 8, 8], [16, 4, 4], [8, 4, 4]))
-    add(graph, "dlogits", "Muls", ["xent:1"], [desc([BATCH, CLASSES])], {"value": 1.0 / BATCH})
+    first, second, pooled = (desc([batch, *rest], "NCHW") for rest in ([8, 8, 8], [16, 4, 4], [8, 4, 4]))
+    add(graph, "dlogits", "Muls", ["xent:1"], [desc([batch, CLASSES])], {"value": 1.0 / batch})
     add_matmul(graph, "dw3", "flat", "dlogits", [64, CLASSES], transpose_x1=True)
     add(graph, "db3", "BiasAddGrad", ["dlogits"], [desc([CLASSES])], {"data_format": "NHWC"})
-    add_matmul(graph, "dflat", "dlogits", "w3", [BATCH, 64], transpose_x2=True)
+    add_matmul(graph, "dflat", "dlogits", "w3", [batch, 64], transpose_x2=True)
 
-    add_ints(graph, "pool2_shape", [BATCH, 16, 2, 2])
-    add(graph, "dpool2", "Reshape", ["dflat", "pool2_shape"], [desc([BATCH, 16, 2, 2], "NCHW")])
-    add_ints(graph, "h2_shape", [BATCH, 16, 4, 4])
+    add_ints(graph, "pool2_shape", [batch, 16, 2, 2])
+    add(graph, "dpool2", "Reshape", ["dflat", "pool2_shape"], [desc([batch, 16, 2, 2], "NCHW")])
+    add_ints(graph, "h2_shape", [batch, 16, 4, 4])
     add(graph, "dh2", "AvgPoolGrad", ["h2_shape", "dpool2"], [second], POOL)
     add(graph, "dpre2", "ReluGrad", ["dh2", "h2"], [second])
     add(graph, "db2", "BiasAddGrad", ["dpre2"], [desc([16])], {"data_format": "NCHW"})
     add_ints(graph, "w2_shape", VARIABLES["w2"][0])
     add(graph, "dw2", "Conv2DBackpropFilter", ["pool1", "w2_shape", "dpre2"], [desc(*VARIABLES["w2"])], CONV)
-    add_ints(graph, "pool1_shape", [BATCH, 8, 4, 4])
+    add_ints(graph, "pool1_shape", [batch, 8, 4, 4])
     add(graph, "dpool1", "Conv2DBackpropInput", ["pool1_shape", "w2", "dpre2"], [pooled], CONV)
 
     add(graph, "dh1", "MaxPoolGrad", ["h1", "pool1", "dpool1"], [first], POOL)
@@ -182,13 +205,13 @@ def add_gradients(graph: Document) -> None:
     add(graph, "dw1", "Conv2DBackpropFilter", ["x", "w1_shape", "dpre1"], [desc(*VARIABLES["w1"])], CONV)
 
 
-def add_updates(graph: Document) -> None:
+def add_updates(graph: Document, gradient: str = "d") -> None:
     """One ApplyMomentum for each variable, after everything that reads the variable."""
     add_float(graph, "lr", LEARNING_RATE)
     add_float(graph, "mu", MOMENTUM)
     settings = {"use_nesterov": False, "use_locking": False}
     for name, (shape, fmt) in VARIABLES.items():
-        inputs = [name, f"{name}_momentum", "lr", f"d{name}", "mu"]
+        inputs = [name, f"{name}_momentum", "lr", f"{gradient}{name}", "mu"]
         add(graph, f"up_{name}", "ApplyMomentum", inputs, [desc(shape, fmt)], settings)
     # These two read a weight and have no data path to its update; every other reader has one.
     add_control(graph, "dpool1", "up_w2")

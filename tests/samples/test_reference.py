@@ -171,6 +171,7 @@ def test_graph_files_are_what_the_script_writes() -> None:
     assert load("conv_init") == make_graphs.conv_init(initial)
     assert load("conv_train") == make_graphs.conv_train(initial)
     assert load("conv_eval") == make_graphs.conv_eval(initial)
+    assert load("conv_parallel") == make_graphs.conv_parallel(initial)
     assert load("mlp_train") == make_graphs.mlp_train()
     for name in ("w2", "w3"):
         np.testing.assert_array_equal(np.load(FOLDER / f"{name}.npy"), initial[name])
