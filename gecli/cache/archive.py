@@ -13,12 +13,15 @@ import re
 import tarfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, BinaryIO, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Protocol
 
 from gecli.cache.graph_key import is_graph_key
 from gecli.cache.layout import ENTRY_SUFFIXES, OM, RDCPKT, SIDECAR, STEM_PATTERN
 from gecli.json_text import parse_json
 from gecli.wire.regular_file import open_regular
+
+if TYPE_CHECKING:
+    from gecli.wire.model_record import ModelRecord
 
 SCHEMA = "gecli.cache-archive/1"
 MANIFEST = "gecli-cache.json"
@@ -196,14 +199,21 @@ class _Bounded:
 class Archive:
     """An open archive whose members are all there, with the right sizes and digests."""
 
-    def __init__(self, stream: BinaryIO, manifest: Manifest, offsets: Mapping[str, int]) -> None:
+    def __init__(self, path: str, stream: BinaryIO, manifest: Manifest, offsets: Mapping[str, int]) -> None:
         self.manifest = manifest
+        self._path = path
         self._stream = stream
         self._offsets = offsets
 
     def blocks(self, member: ArchivedFile, folder: str = "") -> Iterator[bytes]:
         """The content of a member, hashed again on the way: the file may have changed. Raises DamagedArchive."""
         yield from _checked(self._stream, self._offsets[folder + member.name], member)
+
+    def model(self, member: ArchivedFile) -> ModelRecord:
+        """The graphs of an OM in the archive, read where it lies. Raises InputError."""
+        from gecli.artifacts.om_file import read_om
+
+        return read_om(self._path, base=self._offsets[member.name], size=member.size_bytes).model()
 
     def content(self, member: ArchivedFile) -> bytes:
         return b"".join(self.blocks(member))
@@ -214,7 +224,7 @@ def reading(path: str) -> Iterator[Archive]:
     """A whole archive. Raises DamagedArchive, and OSError for a file that cannot be read."""
     with os.fdopen(open_regular(path), "rb") as stream:
         try:
-            archive = _opened(stream)
+            archive = _opened(path, stream)
         except DamagedArchive:
             raise
         except (tarfile.TarError, ValueError, OverflowError) as error:
@@ -222,7 +232,7 @@ def reading(path: str) -> Iterator[Archive]:
         yield archive
 
 
-def _opened(stream: BinaryIO) -> Archive:
+def _opened(path: str, stream: BinaryIO) -> Archive:
     total = os.fstat(stream.fileno()).st_size
     with tarfile.open(fileobj=_Bounded(stream), mode="r:") as tar:  # type: ignore[call-overload]  # it reads and seeks
         manifest: Manifest | None = None
@@ -252,7 +262,7 @@ def _opened(stream: BinaryIO) -> Archive:
     for member in members:
         for _ in _checked(stream, offsets[member.name], member):
             pass
-    return Archive(stream, manifest, offsets)
+    return Archive(path, stream, manifest, offsets)
 
 
 def _manifest_of(stream: BinaryIO, info: tarfile.TarInfo) -> Manifest:

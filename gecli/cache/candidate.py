@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from gecli.cache.index import IndexRecord
-from gecli.cache.layout import OM, RDCPKT, entry_path
+from gecli.cache.layout import OM, RDCPKT, SIDECAR, entry_path
 from gecli.cache.sidecar import InvalidSidecar, Sidecar, difference_of, read_sidecar
 from gecli.cache.stat_index import StatIndex
 from gecli.wire.regular_file import read_regular
@@ -209,21 +209,23 @@ def damaged_file(
 
 
 def damaged_weights(directory: str, stem: str, sidecar: Sidecar | None, stats: StatIndex) -> tuple[str, str] | None:
-    """(reason, evidence) of an external weight of an entry that is missing, short, unsafe or changed.
+    """(reason, evidence) of an external weight of an entry that is missing, short, unsafe, changed or not told of.
 
     Files of single weights are read unless the stat index knows them; parts of a file only when nothing is trusted.
     """
-    if sidecar is not None and not sidecar.content.get("weights"):
+    if sidecar is not None and not sidecar.content.get("weights") and not sidecar.asks_for_weight_files:
         return None
     from gecli.cache.weight_files import BadWeightRow, damaged_weight, is_single, row_fault, weight_dir, weights_of
 
     try:
         ranges = weights_of(directory, stem, sidecar)
-        if sidecar is not None and not all(map(is_single, ranges)):
-            # A hit gives each node the place of its row in a new file; names of single files stand in the OM itself.
+        if sidecar is None:  # the source's own files, which no cache holds, have no digest
+            ranges = [each for each in ranges if each.sha256]
+        elif not _is_known(directory, stem, stats):
             fault = row_fault(directory, stem, sidecar)
             if fault:
                 return "sidecar_invalid", fault
+            stats.sha256(entry_path(directory, stem, SIDECAR))  # the next look-up knows it
     except (BadWeightRow, OSError) as error:
         return "sidecar_invalid" if sidecar is not None else "load_failed", str(error)
     folder = weight_dir(directory)
@@ -231,6 +233,11 @@ def damaged_weights(directory: str, stem: str, sidecar: Sidecar | None, stats: S
     return damaged_weight(folder, single, stats, hashed=True) or damaged_weight(
         folder, parts, hashed=not stats.trusting
     )
+
+
+def _is_known(directory: str, stem: str, stats: StatIndex) -> bool:
+    """Whether the sidecar is as it was when it was written, or when its rows were compared with the OM."""
+    return stats.trusting and stats.row(entry_path(directory, stem, SIDECAR)) is not None
 
 
 def looks_like_om(path: str) -> bool:

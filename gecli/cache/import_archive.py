@@ -23,7 +23,7 @@ from gecli.cache.sidecar import InvalidSidecar, Sidecar, parse_sidecar, read_sid
 from gecli.cache.stat_index import StatIndex
 from gecli.cache.store import publish, seal, sync_directory, temporary
 from gecli.cache.verify import entry_problems, records_of
-from gecli.cache.weight_files import BadWeightRow, damaged_weight, weight_dir, weights_of_sidecar
+from gecli.cache.weight_files import BadWeightRow, damaged_weight, fault_of_rows, weight_dir, weights_of_sidecar
 
 
 class Imported(NamedTuple):
@@ -109,10 +109,13 @@ class _Importer:
                 raise DamagedArchive(f"{file.name} tells of another .{kind}")
         try:
             needed = {each.file for each in weights_of_sidecar(sidecar)}
+            fault = fault_of_rows(sidecar, lambda: self.archive.model(entry.files[OM]))
         except BadWeightRow as error:
             raise DamagedArchive(f"{file.name}: {error}") from error
         if needed != set(entry.weights):
             raise DamagedArchive(f"{file.name} tells of other weight files")
+        if fault:
+            raise DamagedArchive(f"{file.name}: {fault}")
         return sidecar
 
     def _is_same(self, record: IndexRecord, entry: ArchivedEntry, sidecar: Sidecar | None) -> bool:

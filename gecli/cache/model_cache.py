@@ -30,7 +30,7 @@ from gecli.cache.layout import (
     stat_dir,
 )
 from gecli.cache.sidecar import InvalidSidecar, Sidecar, last_used_ns, read_sidecar
-from gecli.cache.stat_index import StatIndex, short_name, touch_as_witness, write_hint, write_rows
+from gecli.cache.stat_index import StatIndex, StatRow, short_name, touch_as_witness, write_hint, write_rows
 from gecli.wire.regular_file import read_regular
 
 USE_TIME_STEP_NS = 3_600_000_000_000  # a hit renews the use time at most once an hour
@@ -142,7 +142,7 @@ def candidates(directory: str, key: str) -> tuple[list[IndexRecord], str, bool]:
     return records, "index_entry_invalid" if content.malformed and not records else "", False
 
 
-def note_use(cache: CacheDir, found: Found) -> None:
+def note_use(cache: CacheDir, found: Found, stats: StatIndex) -> None:
     """Renew the use time, at most once an hour: for gc, as far as the directory may be written."""
     import time
 
@@ -151,11 +151,14 @@ def note_use(cache: CacheDir, found: Found) -> None:
     used = last_used_ns(cache.path, found.stem)
     if used is not None and time.time_ns() - used < USE_TIME_STEP_NS:
         return
-    suffix = SIDECAR if found.sidecar is not None else OM
+    path = entry_path(cache.path, found.stem, SIDECAR if found.sidecar is not None else OM)
+    known = stats.row(path)
     try:
-        touch_as_witness(entry_path(cache.path, found.stem, suffix))
+        numbers = touch_as_witness(path)
     except OSError:
         return  # another user's file: gc then knows an older time
+    if known is not None and numbers is not None:
+        stats.add(StatRow(known.path, numbers, known.sha256, time.time_ns(), is_witness=True))
 
 
 def remember_request(cache: CacheDir, key: str, stem: str, request: str) -> None:

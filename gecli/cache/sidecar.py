@@ -73,6 +73,12 @@ class Sidecar:
         """What a summary says about the model; gecli's own member."""
         return _object(self.content.get("report"))
 
+    @property
+    def asks_for_weight_files(self) -> bool:
+        """Whether the entry was compiled with --external-weight."""
+        options = _object(_object(self.content.get("components")).get("options"))
+        return options.get("ge.externalWeight") in ("1", "2")
+
     def file_facts(self, kind: str) -> tuple[int, str] | None:
         """Size and sha256 of the `om` or `rdcpkt`."""
         facts = _object(self.files.get(kind))

@@ -85,12 +85,17 @@ def _store(
         digests["rdcpkt"] = (len(rdcpkt), hashlib.sha256(rdcpkt).hexdigest())
     files = {kind: {"size": size, "sha256": digest} for kind, (size, digest) in digests.items()}
     sidecar = describe(stem, files)
-    _write_new(directory, stem, SIDECAR, sidecar.text().encode("utf-8", "surrogateescape"), mode)
+    text = sidecar.text().encode("utf-8", "surrogateescape")
+    _write_new(directory, stem, SIDECAR, text, mode)
     sync_directory(directory)
     record = new_record(key, stem, has_rdcpkt=rdcpkt is not None)
     append(record)
     for kind, (_, digest) in digests.items():
         stats.add(witness_row(entry_path(directory, stem, f".{kind}"), digest))
+    if sidecar.asks_for_weight_files:  # whose rows need not be compared with the OM again
+        import hashlib
+
+        stats.add(witness_row(entry_path(directory, stem, SIDECAR), hashlib.sha256(text).hexdigest()))
     return Written(stem, record, digests)
 
 

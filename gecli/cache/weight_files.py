@@ -7,7 +7,7 @@ for an entry with a sidecar.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 
 from gecli.artifacts.weight_file import UnsafeWeight, base_name, open_weight, sha256_of_range
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from gecli.wire.model_record import ModelRecord
 
 FOLDER = "weight"
+SOURCE_FILES = "files_of_source"  # member of a sidecar: FileConstants whose files no cache holds
 MEMBERS = ("file", "offset", "length", "sha256", "node")
 
 
@@ -98,28 +99,35 @@ def row_fault(directory: str, stem: str, sidecar: Sidecar) -> str:
 
     Parses the graph, if the entry has external weights or should have. Raises BadWeightRow, OSError.
     """
+    from gecli.artifacts.om_file import read_om
+
+    return fault_of_rows(sidecar, lambda: read_om(entry_path(directory, stem, OM)).model())
+
+
+def fault_of_rows(sidecar: Sidecar, read_model: Callable[[], ModelRecord]) -> str:
+    """The same for an OM that `read_model` reads."""
     rows = weights_of_sidecar(sidecar)
-    if not rows and not _asks_for_files(sidecar):
+    if not rows and not sidecar.asks_for_weight_files:
         return ""
     from gecli.errors import InputError
 
     try:
-        named = weights_of_om(entry_path(directory, stem, OM))
+        return difference_of_rows(rows, told_weights(read_model(), sidecar))
     except InputError:  # its bytes are those that the sidecar vouches for: not a matter of the rows
         return ""
-    return difference_of_rows(rows, named)
+
+
+def told_weights(model: ModelRecord, sidecar: Sidecar) -> list[WeightRange]:
+    """The weights of a model that its sidecar must tell of: none of the source's own files. Raises BadWeightRow."""
+    own = sidecar.content.get(SOURCE_FILES)
+    names = set(own) if isinstance(own, list) and all(isinstance(name, str) for name in own) else set()
+    return [each for each in weights_of_model(model) if each.sha256 and each.node not in names]
 
 
 def difference_of_rows(rows: Iterable[WeightRange], named: Iterable[WeightRange]) -> str:
     """The first weight in which the rows of a sidecar and of its OM differ, in a sentence; empty when none does."""
     differing = sorted(set(map(_comparable, rows)) ^ set(map(_comparable, named)))
     return f"sidecar and .om tell of different places for weight {differing[0][0]}" if differing else ""
-
-
-def _asks_for_files(sidecar: Sidecar) -> bool:
-    components = sidecar.content.get("components")
-    options = components.get("options") if isinstance(components, dict) else None
-    return isinstance(options, dict) and options.get("ge.externalWeight") in ("1", "2")
 
 
 def _comparable(row: WeightRange) -> tuple[str, str, str, int, int]:

@@ -427,6 +427,7 @@ class CachedCompiler:
         def describe(stem: str, files: dict[str, Any]) -> Sidecar:
             content = sidecar_content(work, result, record, stem, files, seconds, compiled.memory)
             content["weights"] = [each.as_json() for each in stored.ranges]
+            content.update(_files_of_source(result, stored.ranges))
             if not self._is_direct:
                 content["fingerprint"]["requests"] = []
             described.append(Sidecar(content))
@@ -543,6 +544,17 @@ def uses_session(loaded: Sequence[LoadedModel], options: Options) -> bool:
         return True
     types = ("Variable", "VariableV2", "VarHandleOp", "Constant", "FileConstant", "ConstPlaceHolder")
     return any(graph.nodes_of(type_name) for each in loaded for graph in each.graph.all_graphs() for type_name in types)
+
+
+def _files_of_source(result: ModelResult, ranges: Sequence[WeightRange]) -> dict[str, list[str]]:
+    """The member of a sidecar that tells of FileConstants of the source, beside those that the compile made."""
+    if not result.graph or not ranges:
+        return {}
+    from gecli.cache.weight_files import SOURCE_FILES
+
+    made = {each.node for each in ranges}
+    own = {node.name for graph in result.graph.all_graphs() for node in graph.nodes_of("FileConstant")} - made
+    return {SOURCE_FILES: sorted(own)} if own else {}
 
 
 def _match_variables(rdcpkt: str | None, manager: VarManager) -> Verdict:

@@ -160,7 +160,7 @@ def deliver_direct(setup: CacheSetup, job: Job, found: Found, options: Options, 
 
 def finish_hit(cache: CacheDir, found: Found, stats: StatIndex) -> None:
     """Keep what was learned: use time, stat rows and the counters."""
-    note_use(cache, found)
+    note_use(cache, found, stats)
     save_entry_rows(cache, found.key, found.stem, stats, found.sidecar)
     if cache.may_write and found.via:  # an entry that was stored a moment ago is no hit
         record(cache.path, hit_event(found))

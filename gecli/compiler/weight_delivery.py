@@ -20,9 +20,9 @@ from gecli.cache.weight_files import (
     BadWeightRow,
     WeightRange,
     difference_of_rows,
+    told_weights,
     weight_dir,
     weights_of,
-    weights_of_model,
 )
 from gecli.compiler.result import OutputFile
 from gecli.compiler.weight_output import DIRECTORY, MODE, weight_folder
@@ -42,7 +42,9 @@ if TYPE_CHECKING:
 def entry_weights(cache: CacheDir, found: Found) -> list[WeightRange]:
     """The external weights of an entry. Raises OSError when they cannot be told."""
     try:
-        return weights_of(cache.path, found.stem, found.sidecar)
+        ranges = weights_of(cache.path, found.stem, found.sidecar)
+        # The source's own files, which no cache holds, have no digest.
+        return [each for each in ranges if each.sha256] if found.sidecar is None else ranges
     except BadWeightRow as error:
         raise OSError(errno.EINVAL, str(error)) from error
 
@@ -112,7 +114,7 @@ def weights_in(
 
     if found.sidecar is None:  # whose rows have the order of the compile
         ranges = _in_name_order(ranges)
-    elif fault := difference_of_rows(ranges, weights_of_model(model)):
+    elif fault := difference_of_rows(ranges, told_weights(model, found.sidecar)):
         raise OSError(errno.EINVAL, fault)
     named: dict[str, list[WeightRange]] = {}
     for row in ranges:

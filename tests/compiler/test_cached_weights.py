@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ import numpy as np
 import pytest
 
 from gecli.cache.weight_files import weights_of_om
+from tests.cache.test_cache_archive import rebuilt
 from tests.conftest import REPOSITORY
 
 DIGITS = REPOSITORY / "samples/digits/digits.onnx"
@@ -268,8 +271,14 @@ def swapped_places(rows: list[dict[str, Any]]) -> None:
 @MODES
 @pytest.mark.parametrize(
     "change",
-    [swapped_nodes, swapped_places, lambda rows: rows[0].update(node="nope"), lambda rows: rows.pop()],
-    ids=["nodes", "places", "unknown", "missing"],
+    [
+        swapped_nodes,
+        swapped_places,
+        lambda rows: rows[0].update(node="nope"),
+        lambda rows: rows.pop(),
+        lambda rows: rows.clear(),
+    ],
+    ids=["nodes", "places", "unknown", "missing", "none"],
 )
 def test_rows_of_a_sidecar_must_be_those_of_the_om(
     gecli: Any, build: Any, tmp_path: Path, mode: str, change: Any
@@ -282,10 +291,67 @@ def test_rows_of_a_sidecar_must_be_those_of_the_om(
     told = gecli("cache", "verify", "--cache-dir", "cache")
     assert told.returncode != 0
     assert "sidecar-invalid" in told.stdout
-    if mode == "combined":  # whose OM is written anew with the places of the rows
-        use = build("b/d.om", mode, warnings=1)  # set aside
-        assert (use["state"], use["reason"]) == ("miss", "sidecar_invalid")
-        assert files(tmp_path / "b") == files(tmp_path / "a")
+    use = build("b/d.om", mode, warnings=1)  # set aside
+    assert (use["state"], use["reason"]) == ("miss", "sidecar_invalid")
+    assert files(tmp_path / "b") == files(tmp_path / "a")
+    assert build("c/d.om", mode)["state"] == "hit"
+
+
+def test_the_rows_of_a_sidecar_are_compared_when_it_changed_and_not_at_every_hit(
+    build: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import gecli.cache.weight_files as module
+    from gecli.cache import stat_index
+    from gecli.cli.app import run
+
+    entry = build("a/d.om", "split")["entry"]
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(stat_index, "RACY_NS", 0)
+    calls: list[str] = []
+    original = module.row_fault
+    monkeypatch.setattr(module, "row_fault", lambda *words: calls.append(words[1]) or original(*words))
+    words = ["compile", str(DIGITS), *SHAPE, "--external-weight", "split", "--cache-dir", "cache", "-q", "-o"]
+    sidecar = tmp_path / "cache" / f"{entry}.gecli.json"
+    for name in ("b", "b", "c"):
+        assert run([*words, f"{name}/d.om"]) == 0
+    assert calls == []
+    sidecar.write_text(sidecar.read_text())
+    hours_ago = time.time() - 7200
+    os.utime(sidecar, (hours_ago, hours_ago))
+    for name in ("b", "b", "c"):  # the first one renews the time of use
+        assert run([*words, f"{name}/d.om"]) == 0
+        assert calls == [entry]
+    assert sidecar.stat().st_mtime > hours_ago + 3600
+    assert files(tmp_path / "c") == files(tmp_path / "a")
+
+
+@MODES
+def test_weight_files_of_the_source_are_not_the_cache_s(gecli: Any, tmp_path: Path, mode: str) -> None:
+    desc: dict[str, Any] = {"outputs": [{"dtype": "DT_FLOAT", "shape": [4]}]}
+    place = {"location": "w.bin", "offset": 0, "length": 16, "dtype": {"dtype": "DT_FLOAT"}, "shape": [4]}
+    nodes = [
+        {"id": "x", "type": "Data", "attrs": {"index": 0}, **desc},
+        {"id": "f", "type": "FileConstant", "attrs": place, **desc},
+        {"id": "c", "type": "Const", "attrs": {"value": {"tensor": {"data": [1.0, 2.0, 3.0, 4.0]}}}, **desc},
+        {"id": "a", "type": "Add"},
+        {"id": "b", "type": "Add"},
+    ]
+    links = [{"source": "x", "target": "a"}, {"source": "f", "target": "a", "dst": 1}]
+    links += [{"source": "a", "target": "b"}, {"source": "c", "target": "b", "dst": 1}]
+    (tmp_path / "m.json").write_text(json.dumps({"nodes": nodes, "links": links}))
+    (tmp_path / "cache").mkdir()
+    words = ("compile", "m.json", "--cache-dir", "cache", "--external-weight", mode, "-o")
+    outputs = [gecli(*words, f"{name}/m.om") for name in ("a", "b", "c")]
+    assert [done.returncode for done in outputs] == [0, 0, 0], outputs
+    assert ["cache=hit" in done.stdout for done in outputs] == [False, True, True]
+    assert files(tmp_path / "a") == files(tmp_path / "b") == files(tmp_path / "c")
+    told = gecli("cache", "verify", "--cache-dir", "cache")
+    assert (told.returncode, "all well" in told.stdout) == (0, True)
+    sidecar = next((tmp_path / "cache").glob("*.gecli.json"))
+    assert json.loads(sidecar.read_text())["files_of_source"] == ["f"]
+    sidecar.unlink()  # the OM proves what it was made from
+    assert "cache=hit" in gecli(*words, "d/m.om").stdout
+    assert files(tmp_path / "a") == files(tmp_path / "d")
 
 
 @MODES
@@ -306,3 +372,31 @@ def test_links_and_pipes_in_a_weight_directory_are_replaced(build: Any, tmp_path
     assert files(tmp_path / "w") == expected
     assert not any((tmp_path / "w" / name).is_symlink() for name in expected)
     assert (tmp_path / "victim").read_bytes() == b"V"
+
+
+@MODES
+@pytest.mark.parametrize("change", [swapped_nodes, swapped_places, lambda rows: rows.clear()])
+def test_an_archive_whose_sidecar_tells_of_other_weights_is_refused(
+    gecli: Any, build: Any, tmp_path: Path, mode: str, change: Any
+) -> None:
+    side = build("a/d.om", mode)["entry"] + ".gecli.json"
+    assert gecli("cache", "export", "--key", "*", "--cache-dir", "cache", "-o", "all.tar").returncode == 0
+    (tmp_path / "new").mkdir()
+    assert gecli("cache", "import", "all.tar", "--cache-dir", "new").returncode == 0
+    assert gecli("cache", "verify", "--cache-dir", "new").returncode == 0
+
+    def lie(manifest: dict[str, Any], members: dict[str, bytes]) -> None:
+        content = json.loads(members[side])
+        change(content["weights"])
+        members[side] = json.dumps(content).encode()
+        (entry,) = manifest["entries"]
+        row = next(row for row in entry["files"] if row["name"] == side)
+        row.update(size_bytes=len(members[side]), sha256=hashlib.sha256(members[side]).hexdigest())
+        entry["weights"] = sorted({row["file"] for row in content["weights"]})
+
+    (tmp_path / "bad.tar").write_bytes(rebuilt((tmp_path / "all.tar").read_bytes(), lie))
+    (tmp_path / "other").mkdir()
+    done = gecli("cache", "import", "bad.tar", "--cache-dir", "other")
+    assert done.returncode == 3
+    assert "sidecar and .om tell of different places for weight" in done.stderr
+    assert not list((tmp_path / "other").glob("*.om"))
