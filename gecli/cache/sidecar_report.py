@@ -82,6 +82,13 @@ _VARIABLE: Checks = {
     "init_converted": _flag,
     "blocks": lambda value: _rows(value, _BLOCK),
 }
+_VERIFICATION: Checks = {
+    **dict.fromkeys(("passes", "unchecked", "variables"), _texts),
+    **dict.fromkeys(("seed", "outputs"), _size),
+    **dict.fromkeys(("unknown_dims", "integers_below"), _number_or_none),
+    "result": _text,
+    "reason": _text_or_none,
+}
 _MEMORY: Checks = dict.fromkeys(MEMORY_NUMBERS, _size)
 _WARNING: Checks = {"code": _text, "message": _text}
 _WARNING_EXTRAS: Checks = {
@@ -134,5 +141,6 @@ _MEMBERS: Checks = {
     "is_dynamic": _flag,
     "dynamic_cause": _cause,
     "notes": _texts,
+    "verification": lambda value: value is None or _has(value, _VERIFICATION),
     "warnings": _warnings,
 }

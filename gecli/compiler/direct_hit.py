@@ -195,6 +195,7 @@ REPORT_MEMBERS = (
     "is_dynamic",
     "dynamic_cause",
     "notes",
+    "verification",
 )
 MEMORY_UNKNOWN = "memory sizes are not known: the cache entry has no report"
 

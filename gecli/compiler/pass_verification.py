@@ -25,7 +25,7 @@ from gecli.ir.op_desc import OpDesc
 from gecli.ir.tensor_desc import UNKNOWN_RANK, TensorDesc
 from gecli.passes.base import Pass, PassContext
 from gecli.records import dataclass
-from gecli.runtime.inputs import random_array
+from gecli.runtime.inputs import DEFAULT_SEED, random_array
 from gecli.runtime.operands import to_logical
 
 OPTION = "--verify-passes"
@@ -59,6 +59,7 @@ class ResultCheck:
 
     max_elements: int = MAX_ELEMENTS
     notes: dict[str, str] = field(default_factory=dict)  # by graph name
+    found: dict[int, dict[str, Any]] = field(default_factory=dict)  # what the report says, by graph id
     _ctx: PassContext | None = None  # of the compile that is being watched
     _skipped: bool = False
     _evaluator: GraphEvaluator = field(default_factory=GraphEvaluator)
@@ -83,6 +84,7 @@ class ResultCheck:
         if self._before is None:  # a question stands in the graph, which only the session can answer
             self._evaluator.answers = _answers(ctx)
             if self._copy is None or not self._evaluator.answers:
+                self.found[ctx.graph_id]["unchecked"].append(step.name)
                 return
             self._first(self._copy)
             if self._skipped:
@@ -102,9 +104,16 @@ class ResultCheck:
         if problem is not None and self._differs_really(step, graph, ctx, before, found):
             raise _changed(step, graph, *problem)
         self._before, self._copy = found, None
+        said = self.found[ctx.graph_id]
+        said["passes"].append(step.name)
+        said["outputs"], said["variables"] = len(found.outputs), sorted(found.variables)
 
     def _begin(self, graph: Graph, ctx: PassContext) -> None:
         self._ctx, self._before, self._copy = ctx, None, None
+        self.found[ctx.graph_id] = {
+            "result": "unchanged", "reason": None, "passes": [], "unchecked": [], "outputs": 0, "variables": [],
+            "seed": DEFAULT_SEED, "unknown_dims": None, "integers_below": None,
+        }  # fmt: skip
         # Twice as many, since passes put in conversions.
         self._evaluator = GraphEvaluator(max_elements=2 * self.max_elements)
         self._initial, self._feeds = {}, {}
@@ -117,6 +126,8 @@ class ResultCheck:
 
     def _skip(self, graph: Graph, why: str) -> None:
         self._skipped = True
+        if self._ctx is not None:
+            self.found[self._ctx.graph_id] |= {"result": "not evaluated", "reason": why}
         self.notes[graph.name] = f"{OPTION} did not evaluate graph {graph.name!r}: {why}"
 
     def _first(self, graph: Graph) -> None:
@@ -133,6 +144,9 @@ class ResultCheck:
             }
             try:
                 self._before = _evaluated(self._evaluator, graph, self._feeds, self._initial)
+                if self._ctx is not None:
+                    sizes = {"unknown_dims": free if is_dynamic else None, "integers_below": limit}
+                    self.found[self._ctx.graph_id] |= sizes
                 return
             except NotEvaluable as error:
                 reason = str(error)

@@ -47,8 +47,20 @@ def _summary(result: ModelResult) -> list[str]:
         lines.append(_external_line(result))
     if result.cache.state != "off":
         lines.append(_cache_line(result.cache))
+    if result.verification is not None:
+        lines.append(f"verified  {_verification_text(result.verification)}")
     lines += [f"note      {note}" for note in result.notes]
     return lines
+
+
+def _verification_text(found: dict[str, Any]) -> str:
+    """What --verify-passes compared."""
+    if found["reason"] is not None:
+        return f"nothing: {found['reason']}"
+    outputs, variables = found["outputs"], len(found["variables"])
+    what = f"{outputs} output{'s' if outputs != 1 else ''} and {variables} variable{'s' if variables != 1 else ''}"
+    less = f"; {len(found['unchecked'])} could not be compared" if found["unchecked"] else ""
+    return f"{len(found['passes'])} passes on random inputs (seed {found['seed']}): {what} stay as they are{less}"
 
 
 def _tensor_lines(label: str, rows: list[tuple[str, str, str, list[int]]]) -> list[str]:
@@ -170,6 +182,8 @@ def _records(result: ModelResult) -> list[str]:
         lines.append(
             f"cache={cache.state} reason={cache.reason or '-'} key={cache.key or '-'} entry={cache.entry or '-'}{via}"
         )
+    if result.verification is not None:
+        lines.append(f"verified={_verification_text(result.verification)}")
     lines += [f"note={note}" for note in result.notes]
     return lines
 
@@ -232,6 +246,7 @@ def _model_json(result: ModelResult, with_times: bool, explained: Sequence[str] 
         "warnings": [diagnostic.as_json() for diagnostic in result.warnings],
         "errors": [],
         "notes": result.notes,
+        "verification": result.verification,
     }
     if explained:
         from gecli.report.variable_explanation import explanation

@@ -34,6 +34,10 @@ REPORT: dict[str, Any] = {
     "is_dynamic": False,
     "dynamic_cause": None,
     "notes": [],
+    "verification": {
+        "result": "unchanged", "reason": None, "passes": ["PrunePass"], "unchecked": [], "outputs": 1,
+        "variables": ["w"], "seed": 1, "unknown_dims": None, "integers_below": 16,
+    },
     "warnings": [],
 }  # fmt: skip
 WARNING = {"code": "E10001", "message": "part of an option has no effect", "severity": "warning"}
@@ -48,7 +52,8 @@ WRONG: list[tuple[Path_, Any]] = [
     (("outputs", 0, "format"), None), (("variables", 0), {}), (("variables", 0, "road"), "ab"),
     (("variables", 0, "logical_address"), 1.5), (("variables", 0, "blocks"), [7]), (("notes",), {"a": 1}),
     (("notes",), [1]), (("front_end",), []), (("node_count",), "1"), (("is_dynamic",), 1),
-    (("dynamic_cause",), {"node": 1}),
+    (("dynamic_cause",), {"node": 1}), (("verification",), {}), (("verification", "passes"), 3),
+    (("verification", "reason"), 1), (("verification", "outputs"), None),
 ]  # fmt: skip
 
 

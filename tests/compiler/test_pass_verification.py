@@ -11,6 +11,7 @@ import pytest
 from gecli.compiler.api import compile_model
 from gecli.compiler.graph_evaluation import GraphEvaluator, NotEvaluable
 from gecli.compiler.pass_verification import ResultCheck
+from gecli.compiler.result import CompileReport
 from gecli.errors import CompileError
 from gecli.ir.attributes import VALUE
 from gecli.ir.graph import Graph
@@ -20,6 +21,7 @@ from gecli.layout.platform import platform_of
 from gecli.passes.base import CompileSettings, Pass, PassContext, Stage
 from gecli.passes.pipeline import run_pipeline
 from gecli.passes.registry import pipeline
+from gecli.report.compile_report import compile_document, plain_lines, summary_lines
 from gecli.variables.rebuild_control import RebuildControl
 from gecli.variables.var_manager import VarManager
 
@@ -263,3 +265,41 @@ def test_an_endless_loop_is_not_evaluated() -> None:
     """)
     with pytest.raises(NotEvaluable, match="did not end"):
         GraphEvaluator().run(graph, {0: np.array([5], np.float32)}, {})
+
+
+def test_the_report_says_what_was_compared_and_how(tmp_path: Path) -> None:
+    result = compile_model(DIGITS, tmp_path / "d.om", input_shape="image:4,1,8,8", verify_passes="true")
+    found = result.verification
+    assert found is not None
+    assert found["passes"] == [record.name for record in result.passes]
+    assert (found["result"], found["reason"], found["unchecked"]) == ("unchanged", None, [])
+    assert (found["outputs"], found["variables"]) == (len(result.outputs), [])
+    assert (found["seed"], found["unknown_dims"], found["integers_below"]) == (1, None, 16)
+    document = compile_document(CompileReport([result], "Ascend910B1"))
+    assert document["models"][0]["verification"] == found
+    text = f"{len(result.passes)} passes on random inputs (seed 1): 1 output and 0 variables stay as they are"
+    assert f"verified  {text}" in summary_lines(result)
+    assert f"verified={text}" in plain_lines(result)
+
+
+def test_the_report_of_a_compile_without_verification_says_nothing_of_it(tmp_path: Path) -> None:
+    result = compile_model(DIGITS, tmp_path / "d.om", input_shape="image:4,1,8,8")
+    assert result.verification is None
+    assert not any("verified" in line for line in [*summary_lines(result), *plain_lines(result)])
+
+
+def test_a_graph_that_was_not_evaluated_has_the_reason_in_its_report() -> None:
+    check = ResultCheck(max_elements=10)
+    ctx = context()
+    run_pipeline(parse(COUNTER), ctx, [Spoiler(doubled_constant)], [check])
+    found = check.found[ctx.graph_id]
+    assert (found["result"], found["reason"]) == ("not evaluated", "its tensors have more than 10 elements")
+    assert found["passes"] == []
+
+
+def test_a_hit_tells_what_the_compile_of_its_entry_verified(tmp_path: Path) -> None:
+    (tmp_path / "cache").mkdir()
+    options = {"input_shape": "image:4,1,8,8", "cache_dir": str(tmp_path / "cache"), "verify_passes": "true"}
+    first, again = (compile_model(DIGITS, tmp_path / "d.om", **options) for _ in range(2))
+    assert (first.cache.state, again.cache.state) == ("miss", "hit")
+    assert first.verification is not None and again.verification == first.verification
