@@ -14,6 +14,7 @@ from gecli.wire.regular_file import read_regular
 
 OM_MAGIC = b"IMOD"
 OM_HEADER_BYTES = 256
+CHECKSUM_END = 76  # of the field in the header that ends in gecli's mark
 
 
 class Verdict(NamedTuple):
@@ -247,3 +248,14 @@ def looks_like_om(path: str) -> bool:
     except OSError:
         return False
     return len(head) == OM_HEADER_BYTES and head.startswith(OM_MAGIC)
+
+
+def maker_of(om: str) -> str:
+    """Who wrote an OM that nothing else tells of: `gecli` by its mark in the header, else `ge`."""
+    from gecli.artifacts.header import CHECKSUM_MARKER
+
+    try:
+        head = read_regular(om, OM_HEADER_BYTES)
+    except OSError:
+        return "ge"
+    return "gecli" if head[CHECKSUM_END - len(CHECKSUM_MARKER) : CHECKSUM_END] == CHECKSUM_MARKER else "ge"

@@ -14,7 +14,7 @@ from dataclasses import field, replace
 from datetime import UTC, datetime
 
 from gecli.cache.cache_conf import BrokenConf, read_cache_conf
-from gecli.cache.candidate import damaged_file, looks_like_om, missing_file
+from gecli.cache.candidate import damaged_file, looks_like_om, maker_of, missing_file
 from gecli.cache.graph_key import is_graph_key
 from gecli.cache.index import SUFFIX, IndexContent, IndexRecord, UnreadableIndex, read_index
 from gecli.cache.layout import FILE_PATTERN, OM, PRIVATE, SIDECAR, entry_path, quarantine_dir, request_dir, stat_dir
@@ -252,6 +252,8 @@ def _row(directory: str, key: str, record: IndexRecord) -> EntryRow:
         weights, problems = _weights(directory, sidecar)
     used = (last_used_ns(directory, stem) or 0) / 1e9
     row = EntryRow(key, stem, used, used, _size(directory, stem), tuple(problems))
+    if sidecar is None or not sidecar.combined:
+        row = replace(row, made_by=maker_of(os.path.join(directory, record.om_name)))
     return row if sidecar is None else _described(replace(row, weights=weights), sidecar)
 
 
@@ -300,7 +302,7 @@ def _described(row: EntryRow, sidecar: Sidecar) -> EntryRow:
         before_count=len(names.get("before") or ()),
         after_count=len(names.get("after") or ()),
         fingerprint=sidecar.combined.removeprefix("sha256:"),
-        made_by=f"{tool.get('tool', 'ge')} {version}".strip(),
+        made_by=f"{tool.get('tool', row.made_by)} {version}".strip(),
     )
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from gecli.cache.statistics import counts_by_key, total
+from gecli.cache.survey import survey
 from gecli.compiler.api import compile_models
 from gecli.compiler.result import ModelResult
 from gecli.errors import CacheError, GecliError, InvalidOption
@@ -223,6 +224,19 @@ def test_a_bare_om_without_an_index_is_used(cache_directory: Path) -> None:
     result = compiled(DIGITS)
     assert (result.cache.state, result.cache.via, result.cache.entry) == ("hit", "legacy", "k")
     assert not (cache_directory / "k.idx").exists()
+
+
+def test_who_wrote_a_model_without_a_sidecar_stands_in_the_model(cache_directory: Path) -> None:
+    for name in ("k", "other"):
+        compiled(DIGITS, out=f"cache/{name}.om", key=None, cache="")
+    ours = (cache_directory / "k.om").read_bytes()
+    (cache_directory / "other.om").write_bytes(ours.replace(b"gecli1", bytes(6), 1))
+    (cache_directory / "k_20260415102030.om").write_bytes(ours)
+    record = {"cache_file_name": "k_20260415102030.om", "graph_key": "k"}
+    (cache_directory / "k.idx").write_text(json.dumps({"cache_file_list": [record]}))
+    shown = {row.stem: (row.made_by, row.state) for row in survey("cache").rows}
+    states = {"k": "shadowed", "other": "legacy", "k_20260415102030": "foreign"}
+    assert shown == {stem: ("ge" if stem == "other" else "gecli", state) for stem, state in states.items()}
 
 
 def snapshot(directory: Path) -> dict[str, tuple[int, int]]:
