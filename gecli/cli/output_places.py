@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 FILES = {
     "compile": ("report", "depfile", "session-out", "check_report", "json-file"),
-    "run": ("save-vars", "save-inputs", "export-times", "profile-out"),
+    "run": ("save-vars", "session-out", "save-inputs", "export-times", "profile-out"),
     "inspect-om": ("output", "data-file"),
     "cache export": ("output",),
 }

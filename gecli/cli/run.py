@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from gecli.runtime.model import LoadedModel
     from gecli.runtime.runner import Outcome
     from gecli.runtime.session import Session
+    from gecli.runtime.session_table import SessionTable
     from gecli.runtime.tensor_dump import TensorDump
     from gecli.runtime.weight_search import WeightSettings
 
@@ -29,7 +30,12 @@ def run_models(invocation: Invocation) -> int:
     """Run every OM of the command line on the simulated device."""
     options = invocation.resolve(operand="OM")
     use_threads(options.integer("threads"))
-    return _run(options, invocation.models(options), invocation.console)
+    if not options.text("session-out"):
+        return _run(options, invocation.models(options), invocation.console)
+    from gecli.cli.run_session import session_locks
+
+    with session_locks(options):
+        return _run(options, invocation.models(options), invocation.console)
 
 
 def _run(options: Options, paths: list[str], console: Console) -> int:
@@ -40,7 +46,7 @@ def _run(options: Options, paths: list[str], console: Console) -> int:
 
     order = _order(options, paths)
     sessions: dict[str, Session] = {}
-    shared = _session(options)
+    shared = _session(options, _table(options, console))
     models: dict[str, LoadedModel] = {}
     for path in dict.fromkeys([*paths, *order]):
         session = shared
@@ -69,6 +75,10 @@ def _run(options: Options, paths: list[str], console: Console) -> int:
             console.report(warnings)
             have = len(session.store.names())
             console.say(f"loaded {len(loaded)} of {have} variables from {options.text('load-vars')}", level=1)
+    if options.texts("placeholder"):
+        from gecli.cli.run_session import check_placeholder_names
+
+        check_placeholder_names(options, models.values())
     _set_variables(options, shared)
     _check_variable_names(options, shared)
     check_shapes(options, models.values())
@@ -96,6 +106,7 @@ def _run(options: Options, paths: list[str], console: Console) -> int:
                 profile_by=options.text("profile-by") or "type",
             )
             | slices
+            | _session_member(options, shared)
         )
     return 1 if differences and not all(row.equal for row in differences) else 0
 
@@ -136,6 +147,10 @@ def _write_files(
         saved = save_variables(shared.store, options.text("save-vars") or "", raw=options.flag("raw-format"))
         told = f"saved {len(saved)} variables to {options.text('save-vars')}"
         after_publication(partial(console.say, told, level=1))
+    if options.text("session-out") and shared.table is not None:
+        from gecli.cli.run_session import save_session
+
+        save_session(options, shared.table, console)
     _get_variables(options, shared, console)
     if options.text("export-times"):
         from gecli.report.run_files import write_times
@@ -175,12 +190,33 @@ def _golden(options: Options, console: Console, shared: Session) -> Golden | Non
         return None
     from gecli.cli.run_compare import Golden
 
-    return Golden(options, console, shared, lambda: _session(options))
+    return Golden(options, console, shared, lambda: _session(options, of_golden=True))
 
 
-def _session(options: Options) -> Session:
+def _table(options: Options, console: Console) -> SessionTable | None:
+    if not options.text("session-in") and not options.text("session-out"):
+        return None
+    from gecli.cli.run_session import session_table
+
+    return session_table(options, console)
+
+
+def _session_member(options: Options, session: Session) -> dict[str, Any]:
+    if session.table is None:
+        return {}
+    from gecli.cli.run_session import session_member
+
+    return session_member(options, session)
+
+
+def _session(options: Options, table: SessionTable | None = None, *, of_golden: bool = False) -> Session:
     from gecli.runtime.session import Session
 
+    placeholders = None
+    if options.texts("placeholder"):
+        from gecli.cli.run_session import placeholder_values
+
+        placeholders = placeholder_values(options)
     return Session(
         init=options.text("init") or "error",
         seed=options.integer("seed") or 0,
@@ -190,6 +226,9 @@ def _session(options: Options) -> Session:
         weights=_weights(options),
         strict_order=options.flag("strict-order"),
         strict_addresses=options.flag("strict-variable-addresses"),
+        table=table,
+        external_bytes=None if of_golden else options.integer("external-var"),
+        placeholders=placeholders,
     )
 
 
@@ -210,7 +249,9 @@ def _plan(regions: list[Region], console: Console) -> int:
     console.result("\n".join(map_lines(regions)))
     if console.json:
         rows = [region._asdict() for region in regions]
-        console.document({"schema": "gecli.run-plan/1", "regions": rows, "total_bytes": total_bytes(regions)})
+        console.document(
+            {"schema": "gecli.run-plan/1", "ok": True, "regions": rows, "total_bytes": total_bytes(regions)}
+        )
     return 0
 
 
@@ -333,7 +374,7 @@ def _set_variables(options: Options, session: Session) -> None:
 
     for item in options.texts("set-var"):
         name, _, path = item.partition("=")
-        if name not in session.store:
+        if not session.store.take_over(name):
             raise _no_variable("--set-var", name, session)
         set_variable(session.store, name, read_npy(path), path)
 
@@ -342,7 +383,7 @@ def _check_variable_names(options: Options, session: Session) -> None:
     """Raises InvalidOption before the run for a --get-var that no model has."""
     for item in options.texts("get-var"):
         name, _, _ = item.partition("=")
-        if name not in session.store:
+        if not session.store.take_over(name):
             raise _no_variable("--get-var", name, session)
 
 

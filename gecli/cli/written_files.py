@@ -123,7 +123,7 @@ def _read(subcommand: str, options: Options, models: Sequence[str]) -> Iterator[
                 if path and _exists(path) and (subcommand == "run" or os.path.isfile(path)):
                     yield f"--{option.name}", path
     if subcommand == "run":
-        for option_name in ("input", "set-var"):
+        for option_name in ("input", "set-var", "placeholder"):
             for text in options.texts(option_name):
                 yield from ((f"--{option_name}", path) for path in _named_in(text))
     yield from (("", path) for path in options.config_files)

@@ -1,44 +1,22 @@
-"""Sessions that go on from one command to the next: --session-in and --session-out (variables.md 6, 15.3)."""
+"""Compiles that go on from one command to the next: --session-in and --session-out (variables.md 6, 15.3)."""
 
 from __future__ import annotations
 
-import os
-import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager
 from dataclasses import replace
 
-from gecli.artifacts.publish import publish_bytes
+from gecli.artifacts.session_file import locked_sessions, read_session, write_session
 from gecli.compiler.session import Session
-from gecli.errors import CacheError, InputError, OutputError
 from gecli.options.values import Options
 from gecli.variables.limits import MemoryLimits
-from gecli.wire.byte_source import FileSource
-from gecli.wire.regular_file import open_regular
-from gecli.wire.var_session import encode_var_manager, read_var_manager
-
-POLL_S = 0.05
 
 
-@contextmanager
-def locked_session_files(options: Options) -> Iterator[None]:
-    """Hold the locks of the session files: two commands never continue one session at the same time.
-
-    Raises CacheError (G5001) when another command keeps one for longer than --lock-timeout.
-    """
-    start = options.text("session-in")
-    paths = {os.path.realpath(path) for path in (start, options.text("session-out")) if path}
-    # Where no command is at work, a session that cannot be read is refused before anything is written.
-    if start and not os.path.exists(f"{os.path.realpath(start)}.lock"):
-        try:
-            os.close(open_regular(start))
-        except OSError as error:
-            raise _no_session(start, error) from error
+def locked_session_files(options: Options) -> AbstractContextManager[None]:
+    """Hold the locks of the session files that the options name. Raises as `locked_sessions`."""
     timeout = options.number("lock-timeout")
-    with ExitStack() as stack:
-        for path in sorted(paths):
-            stack.enter_context(_locked(path, 60.0 if timeout is None else timeout))
-        yield
+    return locked_sessions(
+        options.text("session-in"), options.text("session-out"), 60.0 if timeout is None else timeout
+    )
 
 
 def continue_session(session: Session, path: str) -> None:
@@ -46,11 +24,7 @@ def continue_session(session: Session, path: str) -> None:
 
     Its variables keep their format: the models compiled with them cannot be compiled again here. Raises InputError.
     """
-    try:
-        with FileSource(path) as source:
-            manager = read_var_manager(source, path=path, device_id=0)  # where the file was made does not matter
-    except OSError as error:
-        raise _no_session(path, error) from error
+    manager = read_session(path)
     resource = manager.resource
     if session.limits != MemoryLimits():
         manager.configure(replace(session.limits, var_logic_base=manager.logic_base))
@@ -64,73 +38,4 @@ def continue_session(session: Session, path: str) -> None:
 
 def save_session(session: Session, path: str, *, seed_keys: bool = False) -> None:
     """Write the snapshot that a later command continues from. Raises OutputError."""
-    publish_bytes(path, encode_var_manager(session.manager, seed_keys=seed_keys))
-
-
-@contextmanager
-def _locked(path: str, timeout_s: float) -> Iterator[None]:
-    """An exclusive flock on `<path>.lock`, which is removed by its holder.
-
-    Whoever got the lock of a file that is no longer the one of that name tries again, so two commands never hold
-    two files of one name.
-    """
-    import fcntl
-
-    lock = f"{path}.lock"
-    end = time.monotonic() + timeout_s
-    while True:
-        descriptor = _opened_lock(lock)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if _is_file_of(descriptor, lock):
-                break
-            os.close(descriptor)
-            continue
-        except BlockingIOError:
-            os.close(descriptor)
-        except BaseException:
-            os.close(descriptor)
-            raise
-        if time.monotonic() >= end:
-            raise CacheError(
-                "G5001",
-                f"session file {path} is in use",
-                why=f"another command has held its lock for {timeout_s:g} s",
-                do="wait, or raise --lock-timeout",
-                kind="lock_timeout",
-                file=path,
-            )
-        time.sleep(POLL_S)
-    try:
-        yield
-    finally:
-        with suppress(OSError):
-            os.unlink(lock)
-        os.close(descriptor)
-
-
-def _opened_lock(lock: str) -> int:
-    try:
-        os.makedirs(os.path.dirname(lock), exist_ok=True)
-        return os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | getattr(os, "O_NONBLOCK", 0), 0o666)
-    except OSError as error:
-        why = error.strerror or str(error)
-        raise OutputError("G6001", f"{lock} cannot be written", why=why, file=lock) from error
-
-
-def _is_file_of(descriptor: int, path: str) -> bool:
-    try:
-        return os.path.samestat(os.fstat(descriptor), os.stat(path))
-    except FileNotFoundError:
-        return False
-
-
-def _no_session(path: str, error: OSError) -> InputError:
-    return InputError(
-        "E13001",
-        f"session file {path} cannot be read",
-        why=error.strerror or str(error),
-        do="the first command of a session has --session-out only",
-        file=path,
-        option="--session-in",
-    )
+    write_session(session.manager, path, seed_keys=seed_keys)

@@ -28,7 +28,7 @@ def check_combinations(options: Options) -> list[Diagnostic]:
         return [*_one_view(options), *_without_its_view(options)]
     if options.subcommand == "run":
         by_slices = _of_whole_models(options) if options.flag("jit") else _without_jit(options)
-        return [*by_slices, *_without_comparison(options), *_output_files(options)]
+        return [*by_slices, *_without_comparison(options), *_output_files(options), *_no_session(options)]
     return []
 
 
@@ -180,9 +180,7 @@ def _pairs(options: Options) -> list[Diagnostic]:
         message = "--compact-variables excludes --session-in"
         why = "models of earlier commands have the addresses that the snapshot says"
         found.append(_problem("E10047", message, why, "leave out --compact-variables"))
-    if options.get("no-session") and (options.get("session-in") or options.get("session-out")):
-        message = "--no-session excludes --session-in and --session-out"
-        found.append(_problem("E10047", message, "", "leave out --no-session"))
+    found += _no_session(options)
     if options.flag("atc-compat") and options.get("mode") in (0, 3) and not options.is_set("ge.socVersion"):
         found.append(_problem("E10054", "required option --soc_version is missing", "", "--soc_version=Ascend910B1"))
     if options.flag("jit"):
@@ -192,6 +190,12 @@ def _pairs(options: Options) -> list[Diagnostic]:
     elif options.get("mode") in (0, 3) and not options.get("output") and _writes(options):
         found.append(_problem("E10054", "required option --output is missing", "", "-o PATH"))
     return found
+
+
+def _no_session(options: Options) -> Iterator[Diagnostic]:
+    if options.get("no-session") and (options.get("session-in") or options.get("session-out")):
+        message = "--no-session excludes --session-in and --session-out"
+        yield _problem("E10047", message, "", "leave out --no-session")
 
 
 def _jit(options: Options) -> list[Diagnostic]:
@@ -205,7 +209,10 @@ def _jit(options: Options) -> list[Diagnostic]:
 
 def _of_whole_models(options: Options) -> Iterator[Diagnostic]:
     """Options about a plan, a packet or steps that a model has only when it was compiled before it runs."""
-    names = ("plan", "print-memory-map", "mem-limit", "vars", "profile", "profile-out")
+    names = (
+        "plan", "print-memory-map", "mem-limit", "vars", "profile", "profile-out", "session-in", "session-out",
+        "external-var", "placeholder",
+    )  # fmt: skip
     for name in names:
         if options.get(name):
             why = "what runs is compiled while it runs, piece by piece"
@@ -217,7 +224,7 @@ def _without_jit(options: Options) -> Iterator[Diagnostic]:
     from gecli.options.jit_table import compile_keys
 
     for key in compile_keys():
-        if options.origin(key) == "flag":
+        if options.origin(key) == "flag" and not (key == "lock-timeout" and options.get("session-out")):
             flag = f"--{options.option(key).name}"
             message = f"{flag} belongs to --jit"
             yield _problem("E10057", message, "an OM is compiled already", "gecli run --jit MODEL", option=flag)

@@ -16,7 +16,6 @@ _compare = partial(Option, subcommands=_RUN, group="Comparison")
 _time = partial(Option, subcommands=_RUN, group="Timing and dumps")
 _refused = partial(Option, subcommands=_RUN, option_class="X", group="Refused", hidden=True)
 _GEARS = "models have no gears; --shape gives the size of a dynamic input"
-_SNAPSHOT = "variables are carried from run to run by --save-vars and --load-vars"
 _MEMORY = "the simulator has one kind of memory; --mem-limit sets its size"
 
 RUN_OPTIONS: tuple[Option, ...] = (
@@ -65,12 +64,20 @@ RUN_OPTIONS: tuple[Option, ...] = (
     _variable("raw-format", "--raw-format", "bool", False, "Save variables as stored."),
     _variable("vars", "--vars", "path", None, "Variable packet; default: beside the OM.", "FILE.rdcpkt",
               aliases=("vars-desc",)),
+    _variable("session-in", "--session-in", "path", None,
+              "Continue a session: what its variables are, not what they hold (--load-vars).", "FILE"),
+    _variable("session-out", "--session-out", "path", None,
+              "Save the session: what its variables are, not what they hold (--save-vars).", "FILE"),
     _variable("init", "--init", "str", "error", "Variables without a value: zero, random or error.", "HOW",
               choices=("zero", "random", "error")),
     _variable("strict-order", "--strict-order", "bool", False,
               "Refuse OMs that read and write a variable in no order."),
     _variable("strict-variable-addresses", "--strict-variable-addresses", "bool", False,
               "Refuse OMs of one session that use one address for two variables, or two addresses for one."),
+    _variable("external-var", "--external-var", "size", None,
+              "Keep the variables in one area of this size, as a caller who brings the memory.", "BYTES"),
+    _variable("placeholder", "--placeholder", "str", None, "Value of a ConstPlaceHolder.", "NAME=FILE.npy",
+              multiple=True, pattern=r"[^=]+=.+", rule="NAME=FILE.npy"),
     _variable("weights", "--weights", "str", "mmap", "How weights are held.", "HOW",
               choices=("mmap", "copy", "lazy"), refused=(("lazy", "mmap reads a weight when it is first used"),)),
     _variable("weight-dir", "--weight-dir", "path", None, "Directory of external weights, looked into first.", "DIR",
@@ -118,11 +125,6 @@ RUN_OPTIONS: tuple[Option, ...] = (
              pattern=r"\d+,\d+", rule="two numbers separated by ','", note=_GEARS),
     _refused("dym-dims", "--dym-dims", "str", None, "Dims gear to use: data:1,600;im:1,600.", "DIMS",
              aliases=("dymDims", "dynamic-dims"), note=_GEARS),
-    _refused("session-in", "--session-in", "path", None, "Continue a saved session.", "FILE", note=_SNAPSHOT),
-    _refused("session-out", "--session-out", "path", None, "Save the session.", "FILE", note=_SNAPSHOT),
-    _refused("placeholder", "--placeholder", "str", None, "Data of a constant placeholder.", "NAME=FILE.npy",
-             multiple=True, pattern=r"[^=]+=.+", rule="NAME=FILE.npy",
-             note="placeholders have no memory here; make the constant an input of the model"),
     _refused("ge.exec.staticMemoryPolicy", "--static-memory-policy", "int", 0, "Memory policy.", "N",
              choices=("0", "1", "2", "3", "4"), note=_MEMORY),
     _refused("ge.variableUse1gHugePage", "--huge-page", "int", 0, "1 GiB pages for variables.", "N",

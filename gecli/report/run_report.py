@@ -206,6 +206,7 @@ def run_document(
     """The `gecli.run/1` document."""
     return {
         "schema": SCHEMA,
+        "ok": differences is None or all(row.equal for row in differences),
         "simulated": True,
         "seed": seed,
         "models": [_model_json(outcome, profile_by) for outcome in outcomes],

@@ -69,7 +69,7 @@ def load_variables(store: VariableStore, path: str) -> tuple[list[str], list[Dia
         digest = entry.get("sha256")
         if digest is not None and hashlib.sha256(array.tobytes()).hexdigest() != digest:
             raise InputError("E13005", f"{path}: the data of variable {name!r} are damaged", file=path, node=name)
-        if name not in store:
+        if not store.take_over(name):
             strangers.append(name)
             continue
         values[name] = _checked(store, name, array, entry, path)

@@ -25,7 +25,7 @@ from gecli.runtime.operands import Operand, is_blocked, to_logical
 
 Array = NDArray[Any]
 BORDERS = frozenset(("TransData", "TransDataD", "ReFormat"))
-CONSTANT_TYPES = CONST_TYPES | {"FileConstant"}
+CONSTANT_TYPES = CONST_TYPES | {"FileConstant", "ConstPlaceHolder"}
 # Types that need no step: their outputs are inputs, constants or variables.
 SILENT_TYPES = CONSTANT_TYPES | DATA_TYPES | {"Variable", "VariableV2", "NetOutput", "NoOp"}
 # All results that are needed at one time may be so many times as large as the constants of the model: int8 becomes

@@ -23,12 +23,16 @@ class Region(NamedTuple):
 
 
 def memory_map(sessions: Iterable[Session], models: Sequence[LoadedModel]) -> list[Region]:
-    """Feature maps and weights of every model, then the variables by address."""
+    """Feature maps and weights of every model, then the variables by address, or the area that holds them."""
     regions = []
     for model in models:
         regions.append(Region("features", model.name, None, model.memory_bytes))
         regions.append(Region("weights", model.name, None, model.weight_bytes))
     for session in sessions:
+        if session.external_bytes is not None:
+            base = session.table.manager.logic_base if session.table else None
+            regions.append(Region("external", "area of --external-var", base, session.external_bytes))
+            continue
         rows = []
         for name in session.store.names():
             form = session.store[name].current

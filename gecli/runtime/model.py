@@ -73,6 +73,7 @@ class LoadedModel:
     memory_bytes: int = 0
     weight_bytes: int = 0
     weight_files: list[FileUse] = field(default_factory=list)
+    placeholders: tuple[str, ...] = ()  # names of its ConstPlaceHolder nodes
 
     @property
     def written(self) -> list[str]:
@@ -269,5 +270,6 @@ def _unreadable(node: OpDesc) -> str:
 
 # Types that the executors handle themselves.
 _WITHOUT_KERNEL = CONTROL_TYPES.union(
-    ("Data", "RefData", "Const", "Constant", "FileConstant", "Variable", "VariableV2", "NetOutput", "NoOp")
+    ("Data", "RefData", "Const", "Constant", "FileConstant", "ConstPlaceHolder")
+    + ("Variable", "VariableV2", "NetOutput", "NoOp")
 )

@@ -23,7 +23,7 @@ VARIABLE_SIZE = "variable_size"
 SHARED_BASE = "task_gen_host_svm_base_addr"
 SHARED_SIZE = "host_svm_size"
 MAX_BYTES = 1 << 48  # no address space is larger; numpy refuses sizes near 2 ** 63 with errors of its own
-_SOURCES = DATA_TYPES | {"FileConstant"}
+_SOURCES = DATA_TYPES | {"FileConstant", "ConstPlaceHolder"}
 # Bytes of memory for a variable or weight file that nothing reads, with its node; measured with CPython 3.11.
 _VARIABLE_COST, _WEIGHT_FILE_COST = 900, 1300
 _FREE_BYTES = 18 << 20  # what the interpreter with numpy leaves of 64 MiB where kernels map most of its libraries

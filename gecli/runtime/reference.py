@@ -76,6 +76,13 @@ class SourceReference:
                 "E10001", f"--compare cannot evaluate {path}", option=OPTION, file=path,
                 why=f"the weights of node {absent[0].name!r} are not there", do="put the weight files beside the graph",
             )  # fmt: skip
+        unknown = [node for node in graph.all_nodes() if node.type == "ConstPlaceHolder"]
+        if unknown:
+            raise InvalidOption(
+                "E10001", f"--compare cannot evaluate {path}", option=OPTION, file=path,
+                why=f"the graph does not hold what the placeholder {unknown[0].name!r} stands for",
+                do="compile it and compare with its OM",
+            )  # fmt: skip
         self._names = [each.name for each in graph.inputs]
 
     def run(self, feeds: Mapping[str, Array]) -> Arrays:

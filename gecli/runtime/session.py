@@ -42,17 +42,24 @@ from gecli.wire.om_faults import in_order
 
 if TYPE_CHECKING:
     from gecli.runtime.file_constants import FileUse, WeightFiles
+    from gecli.runtime.session_table import SessionTable
     from gecli.runtime.variable_addresses import AddressBook, Row
+    from gecli.runtime.variable_store import Memory
     from gecli.runtime.weight_search import WeightSettings
     from gecli.variables.var_match import VarDescCache
 
 Array = NDArray[Any]
 DEFAULT_VARIABLE_BASE = 137438953472  # 128 GiB: GE's kVarMemoryLogicBase
 NO_ROAD = TransRoad()
+CONST_PLACEHOLDER = "ConstPlaceHolder"
 
 
 class Session:
-    """Models that share variables. `warnings` collects what loading had to say."""
+    """Models that share variables. `warnings` collects what loading had to say.
+
+    With a `table` the session goes on from a snapshot, or is to be saved as one; with `external_bytes` its variables
+    lie in one area of that size. `placeholders` has the values of ConstPlaceHolder nodes by name.
+    """
 
     def __init__(
         self,
@@ -65,8 +72,15 @@ class Session:
         weights: WeightSettings | None = None,
         strict_order: bool = False,
         strict_addresses: bool = False,
+        table: SessionTable | None = None,
+        external_bytes: int | None = None,
+        placeholders: Mapping[str, Array] | None = None,
     ) -> None:
-        self.store = VariableStore(seed, POISON if poison else 0)
+        self.table = table
+        self.external_bytes = external_bytes
+        self.placeholders = dict(placeholders or {})
+        area = self._external_area(POISON if poison else 0) if external_bytes is not None else None
+        self.store = VariableStore(seed, POISON if poison else 0, memory=area, table=self.table)
         self.models: list[LoadedModel] = []
         self.warnings: list[Diagnostic] = []
         self._init = init
@@ -108,6 +122,8 @@ class Session:
         loader.weight_files = self._files_of_weights
         loader.fill, loader.max_loop = self._fill, self._max_loop
         loader.check_addresses = self._check_addresses
+        loader.strict_addresses = self._strict_addresses
+        loader.table, loader.external_bytes, loader.placeholders = self.table, self.external_bytes, self.placeholders
         model = loader.load(record.attrs, self._init)
         self._check_order(loader, name)
         if self._weight_files is not None:
@@ -115,6 +131,13 @@ class Session:
         model.load_ns = perf_counter_ns() - start
         self.models.append(model)
         return model
+
+    def _external_area(self, fill: int) -> Memory:
+        from gecli.runtime.external_area import ExternalArea
+        from gecli.runtime.session_table import SessionTable
+
+        self.table = self.table or SessionTable()
+        return ExternalArea(self.external_bytes or 0, self.table, fill)
 
     def _files_of_weights(self) -> WeightFiles:
         if self._weight_files is None:
@@ -132,7 +155,9 @@ class Session:
             from gecli.artifacts.rdcpkt import read_rdcpkt
 
             return read_rdcpkt(beside if rdcpkt is None else rdcpkt).after
-        if any(node.is_variable and node.ref_variable is None for graph in graphs for node in graph.nodes):
+        known = self.table or ()
+        variables = (node for graph in graphs for node in graph.nodes if node.is_variable and node.ref_variable is None)
+        if any(node.name not in known for node in variables):
             self.warnings.append(
                 Diagnostic(
                     "G3007",
@@ -150,7 +175,8 @@ class Session:
         if self._addresses is None:
             from gecli.runtime.variable_addresses import AddressBook
 
-            self._addresses = AddressBook(strict=self._strict_addresses)
+            session = None if self.table is None else self.table.manager
+            self._addresses = AddressBook(strict=self._strict_addresses, session=session)
         self._addresses.enter(rows, attrs, name)
 
     def _check_order(self, loader: _Loader, name: str) -> None:
@@ -197,8 +223,13 @@ class _Loader:
         self.weights = _Weights(om.path, 0, 0)
         self.weight_files: Callable[[], WeightFiles] | None = None
         self.check_addresses: Callable[[Sequence[Row], Mapping[str, Any], str], None] | None = None
+        self.table: SessionTable | None = None
+        self.external_bytes: int | None = None
+        self.strict_addresses = False
+        self.placeholders: Mapping[str, Array] = {}
         self.fill = 0
         self.max_loop = MAX_LOOP
+        self.addresses: dict[str, int] = {}  # of the variables, as the model has them
         self.variables: dict[str, BoundVariable] = {}
         self.names: dict[Port, str] = {}  # of the variables in whose memory ports of other nodes lie
         self.operands: dict[Port, Operand] = {}
@@ -207,8 +238,7 @@ class _Loader:
     def load(self, attrs: dict[str, Any], init: str) -> LoadedModel:
         require_supported(self.every_node, self.path)
         require_loadable(self.graphs.values(), attrs, self.path, is_static=not self._is_dynamic())
-        if self.check_addresses is not None:
-            self.check_addresses(self._variable_rows(), attrs, self.path)
+        self._check_variables(attrs)
         try:
             return self._load(attrs, init)
         except CompileError as error:
@@ -219,9 +249,26 @@ class _Loader:
         except TransferError as error:
             raise no_transfer(error, self.path) from error
 
+    def _check_variables(self, attrs: dict[str, Any]) -> None:
+        """Their addresses, and in a session that goes on their forms too; it knows the model then."""
+        if self.check_addresses is None:
+            return
+        rows = self._variable_rows()
+        if self.table is not None:
+            self.table.require_fits(rows, self.packet, self.path)
+        self.check_addresses(rows, attrs, self.path)
+        if self.table is not None:
+            from gecli.runtime.session_table import Entered
+
+            model = Entered(rows, self.graphs.values(), self.packet, attrs, self.path)
+            self.table.enter(model, strict=self.strict_addresses)
+            if self.external_bytes is not None:
+                self.table.require_external(self.external_bytes)
+
     def _load(self, attrs: dict[str, Any], init: str) -> LoadedModel:
         self._register_variables()
         external = self._load_weight_files()
+        self._bind_placeholders()
         model = LoadedModel(
             name=os.path.splitext(os.path.basename(self.path))[0],
             path=self.path,
@@ -234,6 +281,7 @@ class _Loader:
             memory_bytes=int(attrs.get(MEMORY_SIZE, 0)),
             weight_bytes=self.weights.size_bytes + sum(use.size_bytes for use in external),
             weight_files=external,
+            placeholders=tuple(dict.fromkeys(node.name for node in self.every_node if node.type == CONST_PLACEHOLDER)),
         )
         base = int(attrs.get(VARIABLE_BASE, DEFAULT_VARIABLE_BASE))
         self.names = self._names_of_ports(base)
@@ -248,6 +296,9 @@ class _Loader:
             model.program = bind_program(self.graph.nodes, self.operands)
             self._find_first_readers()
         self._find_writers()
+        if self.table is not None:
+            starts = [name for name in self.variables if self.store[name].is_initialised]
+            self.table.assign([*model.written, *starts])
         return model
 
     def _is_dynamic(self) -> bool:
@@ -275,6 +326,13 @@ class _Loader:
         self.external, uses = self.weight_files().load(nodes, self.path)
         return uses
 
+    def _bind_placeholders(self) -> None:
+        nodes = [node for node in self.every_node if node.type == CONST_PLACEHOLDER]
+        if nodes:
+            from gecli.runtime.placeholders import bind_placeholders
+
+            self.external |= bind_placeholders(nodes, self.placeholders, self.path)
+
     def _constant_array(self, weight: Weight, node: OpDesc) -> Array:
         source = weight.source
         if isinstance(source, FileSlice) and not weight.transforms and self.weights.holds(source):
@@ -297,7 +355,9 @@ class _Loader:
             desc = node.output_descs[0]
             road = self._road_of(node.name, desc)
             init = desc.attrs.get(INIT_VALUE)
-            form = self.store.register(node.name, desc, _address(graph, Port(node, 0)), road, init, self.path)
+            own = self.addresses[node.name] = _address(graph, Port(node, 0))
+            address = own if self.table is None or not own else self.table.address(node.name, desc)
+            form = self.store.register(node.name, desc, address, road, init, self.path)
             self.variables[node.name] = BoundVariable(node.name, form)
 
     def _fill_twins(self) -> None:
@@ -319,7 +379,7 @@ class _Loader:
 
     def _road_of(self, name: str, desc: Any) -> TransRoad:
         if self.packet is None:
-            return NO_ROAD
+            return NO_ROAD if self.table is None else self.table.road(name)
         known = self.packet.var_desc_map.get(name)
         if known is None or not known.same_storage(desc):
             raise InputError(
@@ -369,7 +429,7 @@ class _Loader:
                     name = self._variable_of(port)
                     address = 0 if name else _address(graph, port)
                     if address >= variable_base and node.type not in CONST_TYPES:
-                        at = at or {each.form.logical_address: each.name for each in self.variables.values()}
+                        at = at or {place: each for each, place in self.addresses.items()}
                         name = at.get(address, "")
                     if name and name not in self.variables:
                         raise self._unassigned(port, _address(graph, port))
@@ -417,11 +477,9 @@ class _Loader:
         return Operand(desc, arena.view(offset, desc.dtype, kept.shape, where), logical)
 
     def _unassigned(self, port: Port, address: int) -> InputError:
-        below = [v for v in self.variables.values() if v.form.logical_address <= address]
-        nearest = max(below, key=lambda v: v.form.logical_address, default=None)
-        shown = (
-            f"the nearest below is {nearest.name} at {nearest.form.logical_address:#x}" if nearest else "it has none"
-        )
+        below = [(place, name) for name, place in self.addresses.items() if place <= address]
+        place, nearest = max(below, default=(0, ""))
+        shown = f"the nearest below is {nearest} at {place:#x}" if nearest else "it has none"
         return InputError(
             "G4010",
             f"no variable of the model lies at {address:#x}",

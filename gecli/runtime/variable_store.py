@@ -8,7 +8,7 @@ value through the user's form.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,10 +20,20 @@ from gecli.records import dataclass
 from gecli.runtime.memory import ALIGN_BYTES
 from gecli.variables.trans_road import TransRoad
 
+if TYPE_CHECKING:
+    from gecli.runtime.session_table import SessionTable
+
 Array = NDArray[Any]
 SMALL_BYTES = 1 << 14  # variables up to this size share blocks: most of many variables are small
 BLOCK_BYTES = 1 << 18
 INIT_MODES = ("error", "zero", "random")
+
+
+class Memory(Protocol):
+    """What the tensors of variables lie in."""
+
+    def array(self, desc: TensorDesc, address: int) -> Array:
+        """A tensor of this form, whose logical address is `address`."""
 
 
 @dataclass(eq=False, slots=True)
@@ -33,14 +43,14 @@ class Form:
     desc: TensorDesc
     logical_address: int
     road: TransRoad
-    memory: _Memory
+    memory: Memory
     held: Array | None = None
 
     @property
     def view(self) -> Array:
         """The tensor in the memory of the session, which it has from the first time that somebody asks for it."""
         if self.held is None:
-            self.held = self.memory.array(self.desc)
+            self.held = self.memory.array(self.desc, self.logical_address)
         return self.held
 
     @property
@@ -93,8 +103,11 @@ class Variable:
 class VariableStore:
     """All variables of a session, by name."""
 
-    def __init__(self, seed: int = 1, fill: int = 0) -> None:
-        self._memory = _Memory(fill)
+    def __init__(
+        self, seed: int = 1, fill: int = 0, *, memory: Memory | None = None, table: SessionTable | None = None
+    ) -> None:
+        self._memory: Memory = _Memory(fill) if memory is None else memory
+        self._table = table
         self._variables: dict[str, Variable] = {}
         self._seed = seed
 
@@ -120,6 +133,13 @@ class VariableStore:
 
     def names(self) -> list[str]:
         return sorted(self._variables)
+
+    def take_over(self, name: str) -> bool:
+        """Whether there is the variable, entered now when only the session that goes on knows it, and no model."""
+        known = None if name in self._variables or self._table is None else self._table.get(name)
+        if known is not None:
+            self.register(name, known.desc, known.address, known.road, known.init_value, "the session")
+        return name in self._variables
 
     def register(
         self, name: str, desc: TensorDesc, address: int, road: TransRoad, init_value: Weight | None, model: str
@@ -251,8 +271,8 @@ class _Memory:
         self._block = np.empty(0, np.uint8)
         self._used = 0
 
-    def array(self, desc: TensorDesc) -> Array:
-        """A tensor of this form."""
+    def array(self, desc: TensorDesc, address: int) -> Array:
+        """A tensor of this form, wherever there is room."""
         bits = desc.dtype.bits or 0
         if bits % 8 or desc.dtype.numpy.hasobject:
             return np.zeros(desc.shape, desc.dtype.numpy)

@@ -157,12 +157,16 @@ class VarManager:
         with self.lock:
             return self.resource.assign(name, desc, self.memory(memory_type, name, where), node, where)
 
-    def restore_variable(self, name: str, desc: TensorDesc, address: int, *, strict_addresses: bool = False) -> int:
+    def restore_variable(
+        self, name: str, desc: TensorDesc, address: int, *, strict_addresses: bool = False, device_address: int = 0
+    ) -> int:
         """Take over a variable of a loaded model. Raises as `VarResource.restore`."""
         self._require_initialised()
         limit = self.limits.var_max_bytes
         with self.lock:
-            return self.resource.restore(name, desc, address, self.hbm, limit, strict_addresses=strict_addresses)
+            return self.resource.restore(
+                name, desc, address, self.hbm, limit, strict_addresses=strict_addresses, device_address=device_address
+            )
 
     def _require_initialised(self) -> None:
         if not self.is_initialised:

@@ -260,10 +260,12 @@ class VarResource:
         var_max_bytes: int,
         *,
         strict_addresses: bool = False,
+        device_address: int = 0,
     ) -> int:
         """Take over a variable of a loaded model with the address the model gives it (GE: RestoreVarMem).
 
-        A known variable keeps its session address; with `strict_addresses` the model must give the same. Raises
+        A known variable keeps its session address; with `strict_addresses` the model must give the same. One with a
+        `device_address` is a placeholder, whose memory is not the session's (GE does not restore these). Raises
         InputError under the runtime's names (RT_VAR_GREW, RT_ADDR_OUT_OF_RANGE, RT_VAR_OVERLAP).
         """
         key = self.key(name, desc)
@@ -276,7 +278,7 @@ class VarResource:
         known = self.addresses.get(key)
         if known is not None and known.address != address:
             raise _two_addresses(key.name, known.address, address)
-        self._place_restored(key.name, desc, address, hbm, var_max_bytes)
+        self._place_restored(key.name, desc, address, hbm, var_max_bytes, device_address)
         self._enter(key, desc, address, None)
         self.current_descs[key.name] = desc
         return address
@@ -298,7 +300,9 @@ class VarResource:
         self.current_descs[key.name] = desc
         return entry.address
 
-    def _place_restored(self, name: str, desc: TensorDesc, address: int, hbm: HbmResource, limit: int) -> None:
+    def _place_restored(
+        self, name: str, desc: TensorDesc, address: int, hbm: HbmResource, limit: int, device_address: int
+    ) -> None:
         offset = address - self.logic_base
         if desc.size_bytes < 0 or offset < 0 or offset + desc.size_bytes > limit:
             raise var_faults.restore_fault(
@@ -312,7 +316,9 @@ class VarResource:
             return
         try:
             if shared is None:
-                self._add_block(Block(name, address, desc.size_bytes, desc))
+                block = Block(name, address, desc.size_bytes, desc, device_address=device_address)
+                self._add_block(block)
+                hbm.placeholder_bytes += block.span_bytes if block.is_external else 0
             else:
                 end = address + desc.size_bytes
                 self.blocks.extend(address, end, replace(shared, capacity_bytes=desc.size_bytes))

@@ -150,6 +150,9 @@ RUNS: dict[str, Effect] = {
     "save-vars": Effect(STEP, "--save-vars v.npz", "files"),
     "raw-format": Effect(f"{STEP} --get-var w1", "--raw-format", "stdout"),
     "vars": Effect("run alone.om", "--vars train.rdcpkt", "stderr"),
+    "session-in": Effect("run alone.om", "--session-in s.bin", "stderr"),
+    "session-out": Effect(STEP, "--session-out t.bin", "files"),
+    "external-var": Effect(STEP, "--external-var 1K", "status"),
     "init": Effect("run bare.om", "--init zero", "status"),
     "strict-order": Effect("run race.om", "--strict-order", "status"),
     "strict-variable-addresses": Effect("run race.om bare.om --init zero", "--strict-variable-addresses", "status"),
@@ -189,6 +192,7 @@ ELSEWHERE = {
     ("run", "no-verify-weights"): "compiler/test_weight_outputs.py::test_run_compares_digests_unless_it_is_told_not_to",
     ("run", "value-bins"): "compiler/test_weight_outputs.py::test_run_takes_weights_by_id",
     ("run", "mem-fill"): "options/test_effects_of_options.py::test_poisoned_memory_changes_no_result",
+    ("run", "placeholder"): "runtime/test_memory_from_outside.py::test_a_placeholder_has_the_data_that_are_given",
     ("run", "warmup"): "runtime/test_run_repeats.py::test_warm_ups_are_not_measured_and_leave_no_trace",
     ("run", "threads"): "options/test_effects_of_options.py::test_threads_are_those_of_the_steps_and_blas_has_one",
 }  # fmt: skip
