@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
+from collections.abc import Iterable, Iterator, MutableMapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from gecli.errors import GecliError
@@ -24,7 +25,7 @@ from gecli.loading.onnx_nodes import (
     ordered,
 )
 from gecli.ops.inference import RULE_FAULTS
-from gecli.ops.onnx_import import Importer, OnnxNode
+from gecli.ops.onnx_import import Importer, LoopSteps, OnnxNode
 from gecli.ops.operator import From, OperatorType, convert_attribute
 from gecli.ops.registry import operator_of
 
@@ -87,6 +88,10 @@ class GraphBuilder:
 
     def set_outputs(self, graph: Message) -> None:
         """The NetOutput node; the outputs keep the names of the tensors. Raises InputError."""
+        self.graph.set_outputs(self.made(graph), [value.name for value in graph.output])
+
+    def made(self, graph: Message) -> list[Port]:
+        """The ports of a graph's outputs. Raises InputError."""
         names = [value.name for value in graph.output]
         missing = [name for name in names if name not in self.scope]
         if missing:
@@ -96,7 +101,7 @@ class GraphBuilder:
                 f"graph {graph.name!r}",
                 "export the model again",
             )
-        self.graph.set_outputs([self.scope[name] for name in names], names)
+        return [self.scope[name] for name in names]
 
     def add_node(self, node: Message, name: str, opsets: dict[str, int]) -> None:
         """One ONNX node under the name given. Raises InputError."""
@@ -169,12 +174,10 @@ class GraphBuilder:
         tensor = node.attrs.get("value") if node.op == "Constant" and not node.domain else None
         if isinstance(tensor, Weight):
             return {0: self._add_const(node.name, tensor)}  # by reference; its importer would read it
-        outer = (self._pending, self._results, self._current, self._captured)
-        self._pending, self._results, self._current, self._captured = [], {}, node, {}
         try:
-            found.function(node, self)
-            self._commit(node)
-            return self._results
+            with self.expanding(node):
+                found.function(node, self)
+                results = self._results
         except (*RULE_FAULTS, AttributeError) as err:
             raise self.model.fault(
                 "E13014",
@@ -183,12 +186,22 @@ class GraphBuilder:
                 "correct the attributes of the node",
                 node.name,
             ) from err
+        return results
+
+    @contextmanager
+    def expanding(self, node: OnnxNode, *, keep_name: bool = True) -> Iterator[None]:
+        """Nodes made meanwhile stand for `node`; a single one of them has its name if `keep_name`."""
+        outer = (self._pending, self._results, self._current, self._captured)
+        self._pending, self._results, self._current, self._captured = [], {}, node, {}
+        try:
+            yield
+            self._commit(node, keep_name)
         finally:
             self._pending, self._results, self._current, self._captured = outer
 
-    def _commit(self, source: OnnxNode) -> None:
+    def _commit(self, source: OnnxNode, keep_name: bool) -> None:
         """Add the held nodes to the graph under their final names."""
-        single = len(self._pending) == 1
+        single = keep_name and len(self._pending) == 1
         for node, part in self._pending:
             if single:
                 node.name = source.name
@@ -265,29 +278,66 @@ class GraphBuilder:
         The branches of a node capture the same ports (by name, sorted), which are returned with the first of them.
         Outer constants are copied into the graph, so that shapes in it can be computed.
         """
+        graph = self.graph_attribute(node, attribute)
+        every = [value for value in node.attrs.values() if hasattr(value, "node")]
+        constants, outer = self.captures(every, node, attribute)
+        inner = self.inner(f"{node.name}_{len(self._captured)}_{attribute}")
+        for position, (name, port) in enumerate(outer.items()):
+            inner.add_input(name, port.desc, position)
+        inner.copy_constants(self, constants)
+        inner.add_body(graph, node)
+        inner.set_outputs(graph)
+        ports = () if self._captured else tuple(outer.values())
+        self.add_called(attribute, inner.graph, ports)
+        return inner.graph.name, ports
+
+    def graph_attribute(self, node: OnnxNode, attribute: str) -> Message:
+        """The graph in an attribute. Raises InputError when there is none."""
         graph = node.attrs.get(attribute)
         if graph is None or not hasattr(graph, "node"):
             raise node.fault(f"attribute {attribute!r} is not a graph")
-        every = [value for value in node.attrs.values() if hasattr(value, "node")]
-        names = sorted({name for each in every for name in captured_names(each)})
+        return graph
+
+    def captures(self, graphs: list[Message], node: OnnxNode, attribute: str) -> tuple[list[str], dict[str, Port]]:
+        """The outer tensors that graphs read, by name, sorted: constants, and the ports of all others."""
+        names = sorted({name for each in graphs for name in captured_names(each)})
         missing = [name for name in names if name not in self.scope]
         if missing:
             raise node.fault(f"the graph {attribute!r} reads {missing[0]!r}, which nothing makes")
-        outer = [name for name in names if self.scope[name].node.type != "Const"]
-        index = len(self._captured)
-        sub = Graph(f"{self.graph.name}/{node.name}_{index}_{attribute}", self.graph)
-        inner = GraphBuilder(self.model, sub, self.inference)
-        for position, name in enumerate(outer):
-            inner.add_input(name, self.scope[name].desc, position)
+        constants = [name for name in names if self.scope[name].node.type == "Const"]
+        return constants, {name: self.scope[name] for name in names if name not in constants}
+
+    def inner(self, name: str) -> GraphBuilder:
+        """A builder for a graph that a node of this one calls."""
+        return GraphBuilder(self.model, Graph(f"{self.graph.name}/{name}", self.graph), self.inference)
+
+    def copy_constants(self, outer: GraphBuilder, names: Iterable[str]) -> None:
         for name in names:
-            if name not in outer:
-                value = self.scope[name].node
-                inner.scope[name] = inner._add_const(value.name, value.attrs[VALUE])
-        build_body(inner, graph, {**self.model.opsets, node.domain: node.opset})
-        self.graph.add_subgraph(sub)
-        ports = () if self._captured else tuple(self.scope[name] for name in outer)
-        self._captured[attribute] = (sub.name, ports)
-        return sub.name, ports
+            value = outer.scope[name].node
+            self.scope[name] = self._add_const(value.name, value.attrs[VALUE])
+
+    def add_argument(self, name: str, desc: TensorDesc, index: int) -> Port:
+        """A Data node that no tensor of the model names."""
+        node = OpDesc(self.graph.unique_name(name), "Data", attrs={DATA_INDEX: index}, output_descs=[desc])
+        return self.graph.add(node).out()
+
+    def add_body(self, graph: Message, node: OnnxNode) -> None:
+        """Initializers and nodes of a graph that `node` calls. Raises InputError."""
+        check_names(self.model, graph)
+        self.add_constants(graph.initializer)
+        self.add_nodes(graph, {**self.model.opsets, node.domain: node.opset})
+
+    def add_called(self, attribute: str, graph: Graph, captured: tuple[Port, ...] = ()) -> None:
+        """Make a graph one of those that the node being imported calls."""
+        self.graph.add_subgraph(graph)
+        self._captured[attribute] = (graph.name, captured)
+
+    def loop(
+        self, node: OnnxNode, attribute: str, initial: Sequence[Port], steps: LoopSteps
+    ) -> tuple[tuple[Port, ...], tuple[Port, ...]]:
+        from gecli.loading.onnx_loops import build_loop
+
+        return build_loop(self, node, attribute, initial, steps)
 
     # ------------------------------------------------------------------ what importers use
 

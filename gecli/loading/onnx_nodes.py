@@ -38,6 +38,7 @@ class OnnxModel:
     warnings: list[Diagnostic] = field(default_factory=list)
     files: dict[str, None] = field(default_factory=dict)
     expanded: int = 0  # nodes of expansions so far: the <n> of PartitionedCall_<part>_<n>
+    loops: int = 0  # loops around the node that is being imported
     _found: dict[tuple[str, str, int], Mapping | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

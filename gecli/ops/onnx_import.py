@@ -10,7 +10,7 @@ An importer lives in the family file of its main GE type.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from numpy.typing import NDArray
@@ -91,6 +91,29 @@ class Builder(Protocol):
 
     def subgraph(self, node: OnnxNode, attribute: str) -> tuple[str, tuple[Port, ...]]:
         """Import the graph in `attribute`; returns its name and the outer ports that it captures."""
+
+    def loop(
+        self, node: OnnxNode, attribute: str, initial: Sequence[Port], steps: LoopSteps
+    ) -> tuple[tuple[Port, ...], tuple[Port, ...]]:
+        """A While with the graph in `attribute` as body; returns the last values and what the iterations gave, stacked.
+
+        `initial` are values that the steps carry from iteration to iteration.
+        """
+
+
+class LoopSteps(Protocol):
+    """How a graph is the body of a loop; `count` is the number of the iteration (INT64 scalar)."""
+
+    def begin(self, build: Builder, count: Port, values: Sequence[Port]) -> Sequence[Port]:
+        """What the graph's inputs are in an iteration."""
+
+    def end(
+        self, build: Builder, values: Sequence[Port], results: Sequence[Port]
+    ) -> tuple[Sequence[Port], Sequence[Port]]:
+        """The carried values of the next iteration, and the tensors that are to be stacked."""
+
+    def goes_on(self, build: Builder, count: Port, values: Sequence[Port]) -> Port:
+        """Whether there is an iteration with this number (BOOL scalar)."""
 
 
 class Importer(NamedTuple):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -133,3 +134,12 @@ def test_values_that_are_all_below_the_absolute_tolerance_are_said_to_be(
     rows = compare_outputs({"o": np.full(3, mine)}, {"o": np.full(3, theirs)}, Tolerances())
     assert rows[0].equal and rows[0].as_json()["below_atol"] is told
     assert ("--atol 0 compares by rtol alone" in "\n".join(comparison_lines(rows))) is told
+
+
+def test_a_golden_without_a_type_is_read_in_that_of_the_output() -> None:
+    mine = np.array([1, 2.5], ml_dtypes.bfloat16)
+    raw = np.frombuffer(mine.tobytes(), "V2")  # what numpy.save makes of it
+    assert compare_outputs({"o": mine}, {"o": raw}, Tolerances())[0].equal
+    assert not compare_outputs({"o": mine}, {"o": raw[::-1].copy()}, Tolerances())[0].equal
+    [row] = compare_outputs({"o": mine}, {"o": np.zeros(2, "V3")}, Tolerances())
+    assert not row.equal and "3 bytes without a type" in row.why
