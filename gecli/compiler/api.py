@@ -488,6 +488,11 @@ def describe(
     result.records = [*compiled.records, *member.events]
     notes: list[dict[str, str]] = [getattr(each, "notes", {}) for each in session.instruments]
     result.notes += [each[compiled.graph.name] for each in notes if compiled.graph.name in each]
+    explained = options.texts("explain-variable")
+    if explained:
+        from gecli.compiler.variable_story import variable_story
+
+        result.stories = {name: variable_story(name, member, session) for name in explained}
     checks: list[dict[int, dict[str, Any]]] = [getattr(each, "found", {}) for each in session.instruments]
     result.verification = next((each[member.graph_id] for each in checks if member.graph_id in each), None)
     result.warnings = [*loaded.warnings, *compiled.warnings]

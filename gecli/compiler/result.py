@@ -68,6 +68,7 @@ class ModelResult:
     up_to_date: bool = False
     elapsed_ms: float = 0.0
     notes: list[str] = field(default_factory=list)
+    stories: dict[str, dict[str, Any]] = field(default_factory=dict)  # of the variables that are to be explained
     verification: dict[str, Any] | None = None  # what --verify-passes compared, and the result
     image: OmImage | None = None  # between compiling and publishing
     pending: PendingWeights | None = None  # between compiling and publishing

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from gecli.planning.external_weights import ExternalWeight
 
 SHAPE_FAULT = "G2001"
+SHOWN_NAMES = 3
 
 
 @dataclass(slots=True)
@@ -37,6 +38,7 @@ class Member:
     compile_count: int = 0
     overrides: tuple[Diagnostic, ...] = ()  # fixed dimensions of inputs that options replaced
     events: list[dict[str, Any]] = field(default_factory=list)  # who made whom stale, as records of a pass
+    earlier: list[list[dict[str, Any]]] = field(default_factory=list)  # what passes said of variables when it got stale
     stem: str = ""  # names its file of external weights
 
     @property
@@ -110,13 +112,14 @@ class Session:
                     raise
                 failed.append(error)
                 continue
-            self._record_changes(member, [name for name, count in counts.items() if self.rebuild.changes(name) > count])
+            changed = [name for name, count in counts.items() if self.rebuild.changes(name) > count]
+            self._record_changes(member, changed)
             for other in self.members:
                 stale = other.is_built and self.rebuild.is_stale(other.graph_id)
                 if not stale or other in queue:
                     continue
                 if not self.allow_rebuild:
-                    raise _stale(other, member)
+                    raise _stale(other, member, changed)
                 queue.append(other)
         return failed
 
@@ -161,6 +164,8 @@ class Session:
     def _compile(self, member: Member, on_stage: Callable[[str, str], None] | None) -> CompiledGraph:
         name, mode = member.graph.name, self.external_weight
         single = len(self.members) == 1
+        if member.compiled is not None:
+            member.earlier.append([each for each in member.compiled.records if "variable" in each])
         member.compiled = compile_graph(
             member.graph if single else member.graph.copy(),
             manager=self.manager,
@@ -202,10 +207,15 @@ def _blamed(overrides: tuple[Diagnostic, ...], error: CompileError) -> GecliErro
     return InvalidOption.of(replace(each, severity="error", why=why, node=fault.node) for each in overrides)
 
 
-def _stale(member: Member, changer: Member) -> CompileError:
+def _stale(member: Member, changer: Member, names: Sequence[str]) -> CompileError:
+    used = set(_variables_of(member))
+    shown = [repr(name) for name in names if name in used]
+    more = f" and {len(shown) - SHOWN_NAMES} more" if len(shown) > SHOWN_NAMES else ""
     return CompileError(
         "G2005",
-        f"graph {member.graph.name!r} is stale: {changer.graph.name!r} changed the format of a variable both use",
+        f"graph {member.graph.name!r} is stale: {changer.graph.name!r} changed the format of variable"
+        f" {', '.join(shown[:SHOWN_NAMES])}{more}, which both use",
+        where=f"graph {member.graph.name!r}",
         why="--no-rebuild forbids compiling it again",
         do="leave out --no-rebuild, or give the graphs in another order",
     )

@@ -85,7 +85,7 @@ def _road_to_recover(node: OpDesc, ctx: PassContext) -> TransRoad | None:
             "G2016",
             f"variable {node.ref_variable or node.name!r} is declared in another form than in an earlier graph",
             kind="VAR_ROAD_CONFLICT",
-            where=f"node {node.name} ({node.type})",
+            where=f"graph {node.graph.root.name!r}, node {node.name} ({node.type})",
             why=f"declared {declared}, the session's variable was declared {road.source}",
             do="declare the variable as the first graph does, or compile both with --no-variable-acc",
             node=node.name,

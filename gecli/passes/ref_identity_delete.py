@@ -22,6 +22,9 @@ class RefIdentityDelete(Pass):
         counts = Counter[str]()
         for each in graph.all_graphs():
             for node in each.nodes_of("RefIdentity"):
+                source = node.inputs[0] if node.inputs else None
+                if source is not None and source.node.is_variable:
+                    ctx.record(self.name, "removed", variable=source.node.name, node=node.name)
                 isolate(each, node)
                 counts["nodes_removed"] += 1
         return counts

@@ -40,7 +40,7 @@ class SplitVariableIntoSubgraph(Pass):
             waiting = each.nodes_of(*sorted(VAR_LIKE_TYPES))
             while waiting:
                 variable = waiting.pop(0)
-                copied, loop_outputs = _split(each, variable)
+                copied, loop_outputs = _split(each, variable, ctx)
                 counts["variables_copied"] += copied
                 if loop_outputs:
                     waiting.append(variable)  # it has new consumers
@@ -61,12 +61,20 @@ def _require_subgraphs(graph: Graph) -> None:
                 )
 
 
-def _split(graph: Graph, variable: OpDesc) -> tuple[int, int]:
+def _split(graph: Graph, variable: OpDesc, ctx: PassContext) -> tuple[int, int]:
     """Copy a variable into the subgraphs of its consumers; returns counts of copies and of rewired loop outputs."""
     copied = rewired = 0
     for use in graph.consumers(variable.out()):
         into = _copy_into_subgraphs(graph, variable, use)
         copied += into
+        if into:
+            ctx.record(
+                SplitVariableIntoSubgraph.name,
+                "copied",
+                variable=variable.name,
+                node=use.node.name,
+                subgraphs=list(use.node.subgraphs),
+            )
         if into and use.node.type in LOOP_TYPES:
             rewired += _rewire_loop(graph, variable, use)
     return copied, rewired

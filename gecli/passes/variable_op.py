@@ -103,10 +103,17 @@ class VariableOp(Pass):
             node=stop.node,
             road=[f"{step.type}: {step.src} -> {step.dst}" for step in road],
             lossy=road.lossy,
+            by=_locked_by(group.name, ctx) if stop.reason == "LOCKED" else "",
         )
         for step in road:
             if step.is_lossy:
                 ctx.warnings.append(_loses_precision(group.name, step))
+
+
+def _locked_by(variable: str, ctx: PassContext) -> str:
+    """Who used up the one change of a variable."""
+    changed = ctx.variables.resource.changed_graph_id(variable)
+    return "an earlier command" if changed is None else ctx.variables.resource.graph_name(changed)
 
 
 def variable_groups(graph: Graph) -> list[Group]:

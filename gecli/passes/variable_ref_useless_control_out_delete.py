@@ -9,6 +9,8 @@ from gecli.passes.base import Pass, PassContext, Stage
 from gecli.passes.facts import Fact
 from gecli.passes.variable_prepare import VAR_LIKE_TYPES
 
+SHOWN_NAMES = 4
+
 
 class VariableRefUselessControlOutDelete(Pass):
     """Remove a control edge from a ref to a node that comes behind the ref's producer anyway.
@@ -29,7 +31,18 @@ class VariableRefUselessControlOutDelete(Pass):
                     continue
                 producer = ref.data_inputs[0].node
                 behind = set(each.successors(producer))
-                for after in [node for node in ref.control_out if node in behind]:
+                useless = [node for node in ref.control_out if node in behind]
+                for after in useless:
                     each.remove_control(ref, after)
                     counts["control_edges_removed"] += 1
+                if useless:
+                    names = [node.name for node in useless]
+                    ctx.record(
+                        self.name, "order_dropped", variable=ref.ref_variable, node=ref.name, before=_shown(names)
+                    )
         return counts
+
+
+def _shown(names: list[str]) -> list[str]:
+    more = len(names) - SHOWN_NAMES
+    return names if more <= 0 else [*names[:SHOWN_NAMES], f"and {more} more"]

@@ -478,6 +478,10 @@ class VarResource:
     def allocated_graph_id(self, name: str) -> int | None:
         return self.allocated_graph_ids.get(self.base_name(name))
 
+    def graph_name(self, graph_id: int) -> str:
+        """The name of a graph of this command; a session file keeps no names."""
+        return self.graph_names.get(graph_id, f"graph {graph_id} of an earlier command")
+
     def set_assigned(self, names: Iterable[str]) -> None:
         """Record variables that a graph gives a value: written in it, or with an initial value."""
         self.assigned_names |= {self.base_name(name) for name in names}

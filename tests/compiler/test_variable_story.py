@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import pytest
+
 from gecli.compiler.result import ModelResult, OutputFile
 from gecli.compiler.session import Member, Session
 from gecli.compiler.variable_report import variable_rows
+from gecli.compiler.variable_story import variable_story
+from gecli.errors import CompileError
 from gecli.ir.text import parse
 from gecli.layout.platform import platform_of
 from gecli.passes.base import CompileSettings
-from gecli.report.variable_explanation import explanation, explanation_lines
+from gecli.report.variable_explanation import VARIABLE_PASSES, explanation, explanation_lines
+from gecli.wire.var_session import decode_var_manager, encode_var_manager
+from tests.passes.random_sessions import called
 
 INIT = """
     graph init(%c : f32[2,2,3,2] HWCN) {
@@ -34,6 +40,7 @@ def told(session: Session, member: Member) -> ModelResult:
     result.passes = member.compiled.passes
     result.records = [*member.compiled.records, *member.events]
     result.compile_count = member.compile_count
+    result.stories = {"w": variable_story("w", member, session)}
     return result
 
 
@@ -117,3 +124,93 @@ def test_a_session_with_batch_memory_says_so_for_every_variable() -> None:
     member = session.add(parse(TRAIN))
     session.compile_all()
     assert "  VariableOpPass: unchanged  reason SHARED_BATCH" in explanation_lines(told(session, member), "w")
+
+
+def test_the_story_names_maker_changer_users_and_how_the_compile_found_the_variable() -> None:
+    session = Session(platform_of("Ascend910B1"), CompileSettings())
+    init, train = session.add(parse(INIT)), session.add(parse(TRAIN))
+    session.compile_all()
+    lines = explanation_lines(told(session, train), "w")
+    assert lines[8:13] == [
+        "  created   by init",
+        "  changed   by train",
+        "  staged    FLOAT HWCN [2,2,3,2], when VariableOpPass began on this graph",
+        "  used by   init: read by w_trans_0 (TransData); written by w_TO_a_REF_0_trans_0 (TransData)",
+        "  used by   train: read by y (Abs)",
+    ]
+    found = explanation(told(session, init), "w")
+    assert found is not None
+    assert (found["created_by"], found["changed_by"], found["has_value"]) == ("init", "train", True)
+    assert found["staged"] == {"dtype": "DT_FLOAT", "format": "FRACTAL_Z", "shape": [4, 1, 16, 8]}
+    assert [user["graph"] for user in found["users"]] == ["init", "train"]
+    assert found["users"][1] == {"graph": "train", "readers": ["y (Abs)"], "writers": []}
+
+
+def test_the_compile_that_became_stale_is_told_before_the_last_one() -> None:
+    session = Session(platform_of("Ascend910B1"), CompileSettings())
+    init, _ = session.add(parse(INIT)), session.add(parse(TRAIN))
+    session.compile_all()
+    lines = explanation_lines(told(session, init), "w")
+    first, second = lines.index("  compile 1 of 2, which became stale:"), lines.index("  compile 2 of 2:")
+    assert "    VariableOpPass: unchanged  reason NOT_TRANS_OP  node a" in lines[first:second]
+    assert "  VariableOpPass: unchanged  reason LOCKED  by train" in lines[second:]
+
+
+def test_every_variable_pass_is_named_once_whatever_it_did() -> None:
+    for settings in (CompileSettings(), CompileSettings(oo_level="O1"), CompileSettings(variable_acc=False)):
+        session = Session(platform_of("Ascend910B1"), settings)
+        member = session.add(parse(TRAIN))
+        session.compile_all()
+        found = explanation(told(session, member), "w")
+        assert found is not None
+        spoke = list(dict.fromkeys(event["pass"] for event in found["events"]))
+        named = [*spoke, *found["passes_without_effect"], *found["passes_not_run"]]
+        assert sorted(named) == sorted(VARIABLE_PASSES)
+
+
+def test_a_variable_that_an_earlier_command_changed_says_so() -> None:
+    first = Session(platform_of("Ascend910B1"), CompileSettings())
+    first.add(parse(TRAIN))
+    first.compile_all()
+    second = Session(platform_of("Ascend910B1"), CompileSettings())
+    second.manager = decode_var_manager(encode_var_manager(first.manager))
+    second.rebuild.state_changed("w")
+    second.first_graph_id = 2
+    member = second.add(parse(INIT))
+    second.compile_all()
+    lines = explanation_lines(told(second, member), "w")
+    assert "  created   by graph 1 of an earlier command" in lines
+    assert "  VariableOpPass: unchanged  reason LOCKED  by graph 1 of an earlier command" in lines
+
+
+def test_a_variable_that_nothing_gives_a_value_says_so() -> None:
+    session = Session(platform_of("Ascend910B1"), CompileSettings())
+    member = session.add(parse("graph g() { %w = Variable() : f32[2]\n %y = Abs(%w) : f32[2]\n return %y }"))
+    session.compile_all()
+    lines = explanation_lines(told(session, member), "w")
+    assert "  value     none: no graph of the session writes it or gives it an initial value" in lines
+
+
+def test_what_passes_did_with_a_variable_of_a_called_graph_is_told() -> None:
+    source = """
+        graph g() {
+          %w = Variable() : f32[4]
+          %v = Variable() : f32[4]
+          %a = AssignAdd(%w, %v) : f32[4]
+          return %a
+        }
+    """
+    session = Session(platform_of("Ascend910B1"), CompileSettings())
+    member = session.add(called(parse(source), "PartitionedCall"))
+    session.compile_all()
+    lines = explanation_lines(told(session, member), "w")
+    assert "  SplitVariableIntoSubgraphPass: copied  node call  subgraphs g_body" in lines
+    assert any("written by a (AssignAdd)" in line for line in lines if line.startswith("  used by   g: "))
+
+
+def test_a_stale_graph_names_the_variable_that_made_it_so() -> None:
+    session = Session(platform_of("Ascend910B1"), CompileSettings(), allow_rebuild=False)
+    session.add(parse(INIT))
+    session.add(parse(TRAIN))
+    with pytest.raises(CompileError, match="graph 'init' is stale: 'train' changed the format of variable 'w'"):
+        session.compile_all()
