@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any
 from gecli.cli.invocation import Invocation
 from gecli.cli.thread_limit import use_threads
 
-MAX_DURATION_S = 31 * 86400
-
 if TYPE_CHECKING:
     from gecli.cli.console import Console
     from gecli.cli.run_compare import Golden
     from gecli.options.values import Options
     from gecli.report.comparison import Difference
+    from gecli.runtime.input_names import Command
     from gecli.runtime.memory_map import Region
     from gecli.runtime.model import LoadedModel
     from gecli.runtime.runner import Outcome
@@ -26,89 +25,149 @@ if TYPE_CHECKING:
     from gecli.runtime.weight_search import WeightSettings
 
 
+class Loaded:
+    """The models of a command on one device: by path, each with its session, and the memory of all."""
+
+    def __init__(self, order: list[str], shared: Session) -> None:
+        self.order = order
+        self.shared = shared  # the session of every model, but with --no-session
+        self.sessions: dict[str, Session] = {}
+        self.models: dict[str, LoadedModel] = {}
+        self.regions: list[Region] = []
+
+
+class Job:
+    """A model of the schedule with the values of its inputs for every request."""
+
+    def __init__(self, path: str, model: LoadedModel, feeds: list[dict[str, Any]], dumps: list[TensorDump]) -> None:
+        self.path, self.model, self.feeds, self.dumps = path, model, feeds, dumps
+
+
+class Done:
+    """What a run gave: outcomes and inputs by job, the file of each output, what differs from the golden outputs."""
+
+    def __init__(
+        self, outcomes: list[Outcome], jobs: list[Job], files: dict[str, str], differences: list[Difference] | None
+    ) -> None:
+        self.outcomes, self.jobs, self.files, self.differences = outcomes, jobs, files, differences
+
+    @property
+    def is_equal(self) -> bool:
+        return all(row.equal for row in self.differences or ())
+
+
 def run_models(invocation: Invocation) -> int:
     """Run every OM of the command line on the simulated device."""
     options = invocation.resolve(operand="OM")
     use_threads(options.integer("threads"))
+    run = run_alone
+    if options.text("device") != "0":
+        from gecli.cli.run_devices import run_on_devices
+
+        run = run_on_devices
     if not options.text("session-out"):
-        return _run(options, invocation.models(options), invocation.console)
+        return run(options, invocation.models(options), invocation.console)
     from gecli.cli.run_session import session_locks
 
     with session_locks(options):
-        return _run(options, invocation.models(options), invocation.console)
+        return run(options, invocation.models(options), invocation.console)
 
 
-def _run(options: Options, paths: list[str], console: Console) -> int:
+def run_alone(options: Options, paths: list[str], console: Console) -> int:
+    """Run the models on one device."""
     from gecli.artifacts.publish import published_together
-    from gecli.cli.run_inputs import check_shapes
-    from gecli.report.run_report import not_finite
-    from gecli.runtime.memory_map import map_lines, memory_map, require_memory
 
-    order = _order(options, paths)
-    sessions: dict[str, Session] = {}
-    shared = _session(options, _table(options, console))
-    models: dict[str, LoadedModel] = {}
-    for path in dict.fromkeys([*paths, *order]):
-        session = shared
+    loaded = load_all(options, paths, console)
+    if options.flag("plan"):
+        return show_plan(loaded.regions, console)
+    golden = give_values(options, loaded, console)
+    jobs = read_inputs(options, loaded, command_of(loaded))
+    with published_together():  # nothing is left of a run that fails, but what --dump saw
+        outcomes = _execute(options, jobs, console)
+        save_requests(options, jobs)
+        files = write_files(options, paths, outcomes, loaded.shared, console)
+        differences = None if golden is None else golden.differences(outcomes, [job.feeds for job in jobs])
+    done = Done(outcomes, jobs, files, differences)
+    document = tell(options, loaded, done, golden, console)
+    if console.json:
+        console.document(document)
+    return 0 if done.is_equal else 1
+
+
+def load_all(options: Options, paths: list[str], console: Console, share: Session | None = None) -> Loaded:
+    """Every model into its session. With `share` the weights are those that another device has loaded."""
+    from gecli.runtime.memory_map import memory_map, require_memory
+
+    loaded = Loaded(_order(options, paths), _session(options, _table(options, console)))
+    for path in dict.fromkeys([*paths, *loaded.order]):
+        session = loaded.shared
         if options.flag("no-session"):
             session = _session(options)
-        sessions[path] = session
+        if share is not None:
+            session.share_weights(share)
+        loaded.sessions[path] = session
         if options.flag("jit"):
             from gecli.cli.jit import source_model
 
-            models[path] = source_model(options, session, path, console)
+            loaded.models[path] = source_model(options, session, path, console)
             continue
-        models[path] = _load(session, path, options.text("vars") if len(paths) == 1 else None)
+        loaded.models[path] = _load(session, path, options.text("vars") if len(paths) == 1 else None)
         console.report(session.warnings)
         session.warnings.clear()
-    regions = memory_map(dict.fromkeys(sessions.values()), list(models.values()))
-    require_memory(regions, options.integer("mem-limit"))
-    if options.flag("plan"):
-        return _plan(regions, console)
+    loaded.regions = memory_map(dict.fromkeys(loaded.sessions.values()), list(loaded.models.values()))
+    require_memory(loaded.regions, options.integer("mem-limit"))
+    return loaded
+
+
+def give_values(options: Options, loaded: Loaded, console: Console) -> Golden | None:
+    """Variables their values, and what the outputs are compared with; names that no model has are refused."""
+    from gecli.cli.run_inputs import check_shapes
+    from gecli.runtime.memory_map import map_lines
+
+    shared = loaded.shared
     if options.flag("print-memory-map"):
-        console.result("\n".join(map_lines(regions)))
+        console.result("\n".join(map_lines(loaded.regions)))
     if options.text("load-vars"):
         from gecli.runtime.checkpoint import load_variables
 
-        for session in dict.fromkeys(sessions.values()):
-            loaded, warnings = load_variables(session.store, options.text("load-vars") or "")
+        for session in dict.fromkeys(loaded.sessions.values()):
+            found, warnings = load_variables(session.store, options.text("load-vars") or "")
             console.report(warnings)
             have = len(session.store.names())
-            console.say(f"loaded {len(loaded)} of {have} variables from {options.text('load-vars')}", level=1)
+            console.say(f"loaded {len(found)} of {have} variables from {options.text('load-vars')}", level=1)
     if options.texts("placeholder"):
         from gecli.cli.run_session import check_placeholder_names
 
-        check_placeholder_names(options, models.values())
+        check_placeholder_names(options, loaded.models.values())
     _set_variables(options, shared)
     _check_variable_names(options, shared)
-    check_shapes(options, models.values())
-    golden = _golden(options, console, sessions[order[0]])
-    with published_together():  # nothing is left of a run that fails, but what --dump saw
-        outcomes, requests = _execute(options, order, models, console)
-        files = _write_files(options, paths, outcomes, shared, console)
-        differences = None if golden is None else golden.differences(outcomes, requests)
-    console.report(not_finite(outcomes))
-    origin = "" if golden is None else golden.origin
-    _show(options, console, outcomes, files, differences, origin)
-    slices = _slices(options, models, console)
-    if console.json:
-        from gecli.report.run_report import run_document
+    check_shapes(options, loaded.models.values())
+    return _golden(options, console, loaded.sessions[loaded.order[0]])
 
-        console.document(
-            run_document(
-                outcomes,
-                requests,
-                shared.store,
-                seed=options.integer("seed") or 0,
-                files=files,
-                differences=differences,
-                golden=origin,
-                profile_by=options.text("profile-by") or "type",
-            )
-            | slices
-            | _session_member(options, shared)
-        )
-    return 1 if differences and not all(row.equal for row in differences) else 0
+
+def tell(options: Options, loaded: Loaded, done: Done, golden: Golden | None, console: Console) -> dict[str, Any]:
+    """Show what a run gave; with --json the document about it."""
+    from gecli.report.run_report import not_finite
+
+    console.report(not_finite(done.outcomes))
+    origin = "" if golden is None else golden.origin
+    _show(options, console, done.outcomes, done.files, done.differences, origin)
+    slices = _slices(options, loaded.models, console)
+    if not console.json:
+        return {}
+    from gecli.report.run_report import run_document
+
+    document = run_document(
+        done.outcomes,
+        [job.feeds for job in done.jobs],
+        loaded.shared.store,
+        seed=options.integer("seed") or 0,
+        files=done.files,
+        differences=done.differences,
+        golden=origin,
+        profile_by=options.text("profile-by") or "type",
+    )
+    return document | slices | _session_member(options, loaded.shared)
 
 
 def _slices(options: Options, models: dict[str, LoadedModel], console: Console) -> dict[str, Any]:
@@ -124,7 +183,7 @@ def _slices(options: Options, models: dict[str, LoadedModel], console: Console) 
     return {"jit": [document(model) for model in found]}
 
 
-def _write_files(
+def write_files(
     options: Options, paths: list[str], outcomes: list[Outcome], shared: Session, console: Console
 ) -> dict[str, str]:
     """Everything that the options want in files; those of the outputs. Raises OutputError and InvalidOption."""
@@ -242,16 +301,15 @@ def _weights(options: Options) -> WeightSettings | None:
     )
 
 
-def _plan(regions: list[Region], console: Console) -> int:
-    """--plan: what the models need, as a table or a document."""
+def show_plan(regions: list[Region], console: Console, **members: Any) -> int:
+    """--plan: what the models need, as a table or a document with `members` beside it."""
     from gecli.runtime.memory_map import map_lines, total_bytes
 
     console.result("\n".join(map_lines(regions)))
     if console.json:
         rows = [region._asdict() for region in regions]
-        console.document(
-            {"schema": "gecli.run-plan/1", "ok": True, "regions": rows, "total_bytes": total_bytes(regions)}
-        )
+        document = {"schema": "gecli.run-plan/1", "ok": True, "regions": rows, "total_bytes": total_bytes(regions)}
+        console.document(document | members)
     return 0
 
 
@@ -315,51 +373,72 @@ def _ordered(name: str, paths: list[str]) -> str:
     )
 
 
-def _execute(
-    options: Options, order: list[str], models: dict[str, LoadedModel], console: Console
-) -> tuple[list[Outcome], list[list[dict[str, Any]]]]:
-    from gecli.artifacts.publish import publish_waiting
-    from gecli.cli.run_inputs import bad_value, input_options, save_inputs
-    from gecli.errors import RuntimeFault
+def command_of(loaded: Loaded) -> Command:
+    """The inputs of all models: a specification may mean one of another model."""
     from gecli.runtime.input_names import Command
-    from gecli.runtime.inputs import requests_for
-    from gecli.runtime.runner import Schedule, run_requests
 
-    loop = options.integer("loop") or 1
-    warmup, duration_s = options.integer("warmup"), options.number("duration") or 0.0
-    if not 0 <= duration_s <= MAX_DURATION_S:
-        raise bad_value("--duration", f"{duration_s}", f"expected seconds from 0 to {MAX_DURATION_S}")
-    schedule = Schedule(loop, (3 if loop > 1 else 0) if warmup is None else warmup, duration_s)
-    command = Command([(model.name, model.inputs) for model in models.values()])
-    outcomes: list[Outcome] = []
-    requests: list[list[dict[str, Any]]] = []
-    for path in order:
-        model = models[path]
+    return Command([(model.name, model.inputs) for model in loaded.models.values()])
+
+
+def read_inputs(options: Options, loaded: Loaded, command: Command) -> list[Job]:
+    """The schedule: each model with the values of its inputs."""
+    from gecli.cli.run_inputs import input_options, schedule_of
+    from gecli.runtime.inputs import requests_for
+
+    schedule_of(options)
+    jobs = []
+    for path in loaded.order:
+        model = loaded.models[path]
         feeds = requests_for(model.inputs, options.texts("input"), input_options(options, model), model.name, command)
-        dumps = _dumps(options, len(feeds), model, len(models))
+        jobs.append(Job(path, model, feeds, _dumps(options, len(feeds), model, len(loaded.models))))
+    return jobs
+
+
+def perform(options: Options, job: Job) -> Outcome:
+    """Run a model for all its requests. Raises RuntimeFault."""
+    from gecli.cli.run_inputs import schedule_of
+    from gecli.runtime.runner import run_requests
+
+    return run_requests(
+        job.model,
+        job.feeds,
+        schedule_of(options),
+        profile=options.flag("profile") or bool(options.text("profile-out")),
+        check_numerics=options.flag("check-numerics"),
+        watches=[dump.watch for dump in job.dumps],
+    )
+
+
+def _execute(options: Options, jobs: list[Job], console: Console) -> list[Outcome]:
+    from gecli.artifacts.publish import publish_waiting
+    from gecli.errors import RuntimeFault
+    from gecli.ops.operator import REGISTRY
+
+    outcomes: list[Outcome] = []
+    for job in jobs:
         try:
-            outcome = run_requests(
-                model,
-                feeds,
-                schedule,
-                profile=options.flag("profile") or bool(options.text("profile-out")),
-                check_numerics=options.flag("check-numerics"),
-                watches=[dump.watch for dump in dumps],
-            )
+            outcomes.append(perform(options, job))
         except RuntimeFault:  # the tensors before it are what a dump is for
-            _finish([dump for dump in dumps if dump.rows], console)
+            finish([dump for dump in job.dumps if dump.rows], console)
             publish_waiting()
             raise
-        outcomes.append(outcome)
-        _finish(dumps, console)
-        requests.append(feeds)
-        console.say(f"ran {path}: {len(feeds)} requests", level=1)
+        finish(job.dumps, console)
+        console.say(f"ran {job.path}: {len(job.feeds)} requests", level=1)
+    if "HcomSend" in REGISTRY:
+        from gecli.ops.communication import current
+
+        current().require_all_taken()
+    return outcomes
+
+
+def save_requests(options: Options, jobs: list[Job]) -> None:
     if options.text("save-inputs"):
-        save_inputs(options.text("save-inputs") or "", requests)
-    return outcomes, requests
+        from gecli.cli.run_inputs import save_inputs
+
+        save_inputs(options.text("save-inputs") or "", [job.feeds for job in jobs])
 
 
-def _finish(dumps: list[TensorDump], console: Console) -> None:
+def finish(dumps: list[TensorDump], console: Console) -> None:
     from gecli.artifacts.publish import after_publication
 
     for dump in dumps:

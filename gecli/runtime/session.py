@@ -139,6 +139,10 @@ class Session:
         self.table = self.table or SessionTable()
         return ExternalArea(self.external_bytes or 0, self.table, fill)
 
+    def share_weights(self, other: Session) -> None:
+        """Take external weights from the mappings of another device's session; nobody writes to them."""
+        self._weight_files = other._files_of_weights()
+
     def _files_of_weights(self) -> WeightFiles:
         if self._weight_files is None:
             from gecli.runtime.file_constants import WeightFiles
