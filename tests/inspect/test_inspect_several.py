@@ -194,6 +194,59 @@ def test_a_flow_model_lists_its_submodels_and_shows_its_graph(tmp_path: Path, in
         assert inspect("flow.om", view).status == 0
 
 
+def test_a_submodel_that_holds_no_om_is_listed_and_the_file_that_it_names_is_not_opened(
+    tmp_path: Path, inspect: Inspect
+) -> None:
+    graph = model_def('name: "flow" graph { name: "g" op { name: "a" type: "FlowNode" } }')
+    outside = proto_field(1, b"outside") + proto_field(2, b"HOST_CPU") + proto_field(9, b"/no/such/dir/m.om")
+    source = proto_field(1, b"source") + proto_field(4, proto_field(1, b"g"))
+    long = proto_field(1, b"long") + b"\x1a\x7fIMOD"
+    parts = [outside, source, proto_field(1, b"none"), long, b"\xff\xff"]
+    data = bytearray(wide_om((0, graph), (6, b""), *((7, each) for each in parts)))
+    data[82] = 3
+    (tmp_path / "flow.om").write_bytes(data)
+    shown = inspect("flow.om", "--summary", "--json")
+    nested = json.loads(shown.out)["nested"]
+    assert [(entry["name"], entry["kind"], entry["file"]) for entry in nested] == [
+        ("outside", "file", "/no/such/dir/m.om"), ("source", "graph", None), ("none", "empty", None),
+        ("long", "empty", None), (None, "empty", None),
+    ]  # fmt: skip
+    assert (shown.status, shown.err.count("bad-proto: a FLOW_SUBMODEL of")) == (0, 2)
+    text = inspect("flow.om").out
+    assert "nested     outside is in the file /no/such/dir/m.om, which is not opened" in text
+    assert "nested     source is a graph of 3 bytes at" in text and "nested     none holds no model" in text
+    assert inspect("flow.om", "--strict").status == 3
+
+
+def test_the_summary_counts_weights_and_tasks_of_all_models(tmp_path: Path, inspect: Inspect) -> None:
+    def graph(name: str) -> bytes:
+        return model_def(f'name: "{name}" graph {{ name: "{name}_g" op {{ name: "n" type: "NoOp" }} }}')
+
+    tasks = proto_field(10, b"\x10\x13")  # END_GRAPH
+    models = (
+        [(0, graph("root")), (2, tasks)],
+        [(0, graph("a")), (1, bytes(512)), (2, tasks)],
+        [(0, graph("b")), (1, bytes(64))],
+    )
+    (tmp_path / "m.om").write_bytes(several_models(*models))
+    shown = json.loads(inspect("m.om", "--summary", "--json").out)
+    assert (shown["memory"]["weight_size"], shown["tasks"]) == (576, {"count": 2, "types": {"END_GRAPH": 2}})
+    assert "weights 576 B" in inspect("m.om").out
+
+
+def test_every_field_of_the_header_is_in_the_document(tmp_path: Path, inspect: Inspect) -> None:
+    data = bytearray(wide_om((0, model_def('name: "m" graph { name: "g" }')), (1, bytes(512))))
+    places = {"is_checksum": 81, "genmode": 83, "ops": 116, "platform_type": 180, "need_check_os_cpu_info": 192,
+              "is_unknow_model": 193}  # fmt: skip
+    for number, at in enumerate(places.values(), 3):
+        data[at] = number
+    data[120:123] = b"abc"
+    (tmp_path / "m.om").write_bytes(data)
+    header = json.loads(inspect("m.om", "--summary", "--json").out)["header"]
+    assert [header[name] for name in places] == [3, 4, 5, 6, 7, 8]
+    assert header["userdefineinfo"] == (b"abc" + bytes(29)).hex()
+
+
 def test_a_preload_model_lists_its_partitions_and_says_that_it_has_no_graph(tmp_path: Path, inspect: Inspect) -> None:
     (tmp_path / "p.exeom").write_bytes(wide_om((20, bytes(24)), (21, bytes(8)), (9, bytes(16))))
     shown = inspect("p.exeom")

@@ -159,7 +159,7 @@ class Subject:
                 info = parse_inout_info(source, path=self.path, offset=part.offset_bytes)
             if info.unknown_blocks:
                 shown = ", ".join(map(str, info.unknown_blocks[:8]))
-                message = f"MODEL_INOUT_INFO has {len(info.unknown_blocks)} blocks of unknown types: {shown}"
+                message = f"MODEL_INOUT_INFO has blocks of unknown types: {shown}"
                 self.warn(om_problem("bad-inout", self.path, message, part.offset_bytes))
             return info
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from gecli.artifacts.om_file import OmFile, read_om
+from gecli.artifacts.partition_table import PartitionType
 from gecli.errors import InputError
 from gecli.ir.weight import FileSlice
 from gecli.report.inspect.interface import bytes_in_features, interface_facts
@@ -22,6 +23,8 @@ from gecli.report.inspect.tensors import external_weights, held_tensors
 from gecli.report.inspect.variables import variable_totals
 from gecli.report.inspect.view import PackedRows, View
 from gecli.report.sizes import dtype_text, shape_text
+from gecli.wire.om_faults import om_problem
+from gecli.wire.walker import LENGTH_DELIMITED
 
 if TYPE_CHECKING:
     from gecli.loading.sniff import Outline
@@ -34,7 +37,8 @@ MEMORY_ATTRS = (
     "notify_num", "batch_num", "session_id", "task_gen_base_addr", "task_gen_weight_addr", "task_gen_variable_addr",
     "task_gen_host_base_addr", "task_gen_host_svm_base_addr",
 )  # fmt: skip
-FLOW_OM_DATA, FLOW_NAME, FLOW_TYPE = 3, 1, 2  # fields of SubmodelDef
+FLOW_NAME, FLOW_TYPE, FLOW_OM_DATA, FLOW_GRAPH, FLOW_FILE = 1, 2, 3, 4, 9  # fields of SubmodelDef
+MAX_PATH_BYTES = 4096
 
 
 def summary_view(subject: Subject, target: LoadTarget = ANYWHERE, *, recursive: bool = False) -> View:
@@ -94,6 +98,7 @@ def header_json(om: OmFile) -> dict[str, Any]:
         "genmode": header.genmode,
         "name": header.name,
         "ops": header.ops,
+        "userdefineinfo": header.userdefineinfo.hex() if any(header.userdefineinfo) else None,
         "om_ir_version": header.om_ir_version,
         "model_num": None if header.is_version_1 else header.model_num,
         "platform_version": header.platform_version,
@@ -129,16 +134,33 @@ def _model_facts(subject: Subject) -> dict[str, Any]:
         "node_count": types.total(),
         "node_types": [{"type": name, "count": number} for name, number in ranked],
         "variables": {"count": count, "bytes": size},
-        "memory": {name: attrs[name] for name in MEMORY_ATTRS if isinstance(attrs.get(name), int)},
+        "memory": _memory_figures(subject, attrs),
         "feature_io": bytes_in_features(model) if model.graphs else {"inputs": None, "outputs": None},
-        "held_weights": None if attrs.get("weight_size") else _held_weights(subject),
+        "held_weights": None if attrs.get("weight_size") or subject.model_count > 1 else _held_weights(subject),
         "laid_out": _laid_out(subject, attrs),
         "nested_graphs": list(nested_graphs(subject)),
         "memory_segments": _segments(attrs.get("sub_memory_info")),
-        "tasks": task_counts(subject),
+        "tasks": _tasks_of_all(subject),
         "kernels": _kernel_counts(subject),
         "external_weights": PackedRows(external_weights(subject)).as_list(),
     }
+
+
+def _memory_figures(subject: Subject, attrs: Mapping[str, Any]) -> dict[str, int]:
+    """The sizes and addresses of the root model, with the weights of all models, as a model query counts them."""
+    found = {name: attrs[name] for name in MEMORY_ATTRS if isinstance(attrs.get(name), int)}
+    if subject.om is not None and subject.model_count > 1:
+        areas = (model.partition(PartitionType.WEIGHTS_DATA) for model in subject.om.models)
+        found["weight_size"] = sum(area.size_bytes for area in areas if area is not None)
+    return found
+
+
+def _tasks_of_all(subject: Subject) -> dict[str, Any]:
+    """How many tasks of which type the models have together."""
+    types = Counter[str]()
+    for index in range(subject.model_count):
+        types.update(task_counts(subject, index)["types"])
+    return {"count": types.total(), "types": dict(sorted(types.items()))}
 
 
 def _held_weights(subject: Subject) -> dict[str, int]:
@@ -181,15 +203,16 @@ def _kernel_counts(subject: Subject) -> dict[str, int]:
 def _nested(subject: Subject, om: OmFile, depth: int) -> list[dict[str, Any]]:
     """The OM files inside a bundle or flow model, `depth` levels deep."""
     found: list[dict[str, Any]] = []
-    places: list[tuple[int, int, str | None, str | None]]
     if om.kind == "bundle":
-        places = [(part.offset_bytes, part.size_bytes, None, None) for part in om.root.partitions if part.type == 24]
+        unnamed = {"name": None, "type": None, "file": None}
+        parts = [part for part in om.root.partitions if part.type == PartitionType.BUNDLE_MODEL_INFO]
+        found = [{**unnamed, "offset": part.offset_bytes, "size": part.size_bytes} for part in parts]
     elif om.kind == "flow":
-        places = _submodels(om)
-    else:
-        return found
-    for offset, size, name, kind in places:
-        entry: dict[str, Any] = {"name": name, "type": kind, "offset": offset, "size": size}
+        found = list(_submodels(subject, om))
+    for entry in found:
+        if "kind" in entry:
+            continue
+        offset, size = entry["offset"], entry["size"]
         try:
             inner = read_om(om.path, base=offset, size=size)
             entry |= {"kind": inner.kind, "header_name": inner.header.name, "partitions": partition_rows(inner)}
@@ -197,33 +220,44 @@ def _nested(subject: Subject, om: OmFile, depth: int) -> list[dict[str, Any]]:
         except InputError as error:
             subject.warn(*error.diagnostics)
             entry |= {"kind": error.kind or "not-om", "header_name": None, "partitions": [], "nested": []}
-        found.append(entry)
     return found
 
 
-def _submodels(om: OmFile) -> list[tuple[int, int, str | None, str | None]]:
-    """(offset, size, name, type) of the OM data of each submodel of a flow model."""
+def _submodels(subject: Subject, om: OmFile) -> Iterator[dict[str, Any]]:
+    """Each submodel of a flow model: where its OM is; `kind` says what those have that hold none.
+
+    A file that a submodel names is not opened. One that is no message is a warning.
+    """
     from gecli.loading.sniff import outline
     from gecli.wire.byte_source import FileSource
 
-    found: list[tuple[int, int, str | None, str | None]] = []
     for part in om.root.partitions:
-        if part.type != 7:
+        if part.type != PartitionType.FLOW_SUBMODEL:
             continue
         with FileSource(om.path, part.offset_bytes, part.size_bytes) as source:
             fields = outline(source, 0, part.size_bytes)
-            if FLOW_OM_DATA in fields:
-                _, offset, length = fields[FLOW_OM_DATA]
-                name, kind = (_outline_text(source, fields, number) for number in (FLOW_NAME, FLOW_TYPE))
-                found.append((part.offset_bytes + offset, length, name, kind))
-    return found
+            texts = [_outline_text(source, fields, number) for number in (FLOW_NAME, FLOW_TYPE, FLOW_FILE)]
+            entry: dict[str, Any] = dict(zip(("name", "type", "file"), texts))
+            held = next((number for number in (FLOW_OM_DATA, FLOW_GRAPH) if number in fields and fields[number][2]), 0)
+            _, offset, length = fields[held] if held else (0, 0, 0)
+            if offset + length > part.size_bytes or (part.size_bytes and not fields):
+                faults = ("whose model ends outside it", "is no message")
+                message = f"a FLOW_SUBMODEL of {part.size_bytes} bytes {faults[not fields]}"
+                subject.warn(om_problem("bad-proto", subject.path, message, part.offset_bytes, where="FLOW_SUBMODEL"))
+                held, offset, length = 0, 0, 0
+            entry |= {"offset": part.offset_bytes + offset, "size": length}
+            if held != FLOW_OM_DATA:
+                kind = "file" if entry["file"] else "graph" if held else "empty"
+                entry |= {"kind": kind, "header_name": None, "partitions": [], "nested": []}
+            yield entry
 
 
 def _outline_text(source: FileSource, fields: Outline, number: int) -> str | None:
-    if number not in fields:
+    """A text of a message, where it has one."""
+    if number not in fields or fields[number][0] != LENGTH_DELIMITED:
         return None
     _, offset, length = fields[number]
-    return source.read(offset, min(length, 256)).decode("utf-8", "replace")
+    return source.read(offset, min(length, MAX_PATH_BYTES)).decode("utf-8", "replace")
 
 
 def _index_facts(subject: Subject) -> dict[str, Any]:

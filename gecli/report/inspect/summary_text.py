@@ -16,6 +16,11 @@ SHOWN_TYPES = 10
 SHOWN_TENSORS = 16
 SHOWN_WEIGHT_FILES = 4  # that are there
 LABEL = 11
+# Submodels of a flow model that hold no OM, by kind: their file, size and offset.
+WITHOUT_OM = {
+    "file": "is in the file {0}, which is not opened", "graph": "is a graph of {1} bytes at {2}, not compiled",
+    "empty": "holds no model",
+}  # fmt: skip
 
 
 def summary_blocks(facts: dict[str, Any]) -> list[Block]:
@@ -105,6 +110,10 @@ def _container_blocks(facts: dict[str, Any]) -> list[Block]:
 
 def _nested_lines(entries: list[dict[str, Any]], pad: str) -> Iterator[str]:
     for entry in entries:
+        if entry["kind"] in WITHOUT_OM:
+            told = WITHOUT_OM[entry["kind"]].format(cell(entry["file"] or ""), entry["size"], entry["offset"])
+            yield _line("nested", f"{pad}{cell(entry['name'] or '-')} {told}")
+            continue
         parts = ", ".join(f"{row['name']} {row['size']}" for row in entry["partitions"])
         yield _line("nested", f"{pad}{cell(entry['name'] or entry['header_name'] or '-')} {entry['kind']} at "
                               f"{entry['offset']}, {entry['size']} bytes: {parts}")  # fmt: skip
@@ -138,7 +147,8 @@ def _model_blocks(facts: dict[str, Any]) -> list[Block]:
         blocks.append(_line("tasks", f"{facts['tasks']['count']}: {tasks}"))
     kernels = facts["kernels"]
     if kernels["count"] or kernels["libraries"]:
-        libraries = f", {kernels['libraries']} libraries" if kernels["libraries"] else ""
+        count = kernels["libraries"]
+        libraries = f", {count} {'libraries' if count > 1 else 'library'}" if count else ""
         blocks.append(_line("kernels", f"{kernels['count']}, {size_text(kernels['bytes'])}{libraries}"))
     return blocks
 
