@@ -12,7 +12,7 @@ from gecli.ir.tensor_desc import TensorDesc
 from gecli.ir.weight import FileSlice, Fill, Inline, Source, Weight
 from gecli.pb import onnx_pb2 as onnx
 from gecli.wire.byte_source import FileSource
-from gecli.wire.decode_errors import DECODE_ERRORS
+from gecli.wire.decode_errors import DECODE_ERRORS, reason
 from gecli.wire.walker import Shape, TooDeep, WireError, strip_large_fields
 
 Message = Any
@@ -308,7 +308,7 @@ def _undecodable(name: str, error: Exception) -> InputError:
     """For what protobuf raises, whose limit of depth has no class of its own."""
     if isinstance(error, RecursionError) or "MaxDepth" in str(error):
         return _unreadable(name, "messages lie in each other deeper than protobuf reads", do=FLATTEN)
-    return _unreadable(name, str(error))
+    return _unreadable(name, reason(error))
 
 
 def _unreadable(

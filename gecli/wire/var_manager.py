@@ -16,7 +16,7 @@ from gecli.variables.trans_road import TransRoad, TransStep
 from gecli.variables.var_match import VarDescCache, VarMatch
 from gecli.wire.attributes import MEMO_ENTRIES, AttrReader, fill_attr
 from gecli.wire.byte_source import ByteSource, MemorySource
-from gecli.wire.decode_errors import DECODE_ERRORS
+from gecli.wire.decode_errors import DECODE_ERRORS, reason
 from gecli.wire.field_scan import FieldScanner
 from gecli.wire.memory_budget import DESC_COST, ROOM, TEXT_COST, MemoryBudget, is_about_memory
 from gecli.wire.tensor_desc import Message, fill_desc, memo_key
@@ -60,7 +60,7 @@ def read_var_match(source: ByteSource, *, path: str | None = None) -> VarMatch:
     except (*DECODE_ERRORS, WireError) as error:
         raise InputError(
             "G3007",
-            f"the variable record cannot be read: {error}",
+            f"the variable record cannot be read: {reason(error)}",
             why=ROOM if is_about_memory(error) else "",
             kind="rdcpkt_corrupt",
             file=path,

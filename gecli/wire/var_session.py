@@ -23,7 +23,7 @@ from gecli.variables.var_manager import VarManager, VarManagerPool
 from gecli.variables.var_resource import Block, VarAddress, VarResource
 from gecli.wire.attributes import AttrReader
 from gecli.wire.byte_source import ByteSource, MemorySource
-from gecli.wire.decode_errors import DECODE_ERRORS
+from gecli.wire.decode_errors import DECODE_ERRORS, reason
 from gecli.wire.field_scan import FieldScanner
 from gecli.wire.memory_budget import ROOM, MemoryBudget, is_about_memory
 from gecli.wire.tensor_desc import Message
@@ -112,7 +112,7 @@ def _refusing(path: str | None) -> Iterator[None]:
         raise InputError(
             "G3007",
             "the session snapshot cannot be used",
-            why=f"{error}; {ROOM}" if is_about_memory(error) else str(error),
+            why=f"{error}; {ROOM}" if is_about_memory(error) else reason(error),
             kind="DATA_CORRUPT",
             file=path,
             do="make it again with --session-out",

@@ -326,6 +326,7 @@ def test_nesting_without_end_is_refused(levels: int) -> None:
     with pytest.raises(InputError, match="MODEL_DEF") as caught:
         decode_model(data)
     assert caught.value.kind == "bad-proto"
+    assert "nested deeper than" in str(caught.value) and "MaxDepth" not in str(caught.value)
 
 
 def test_two_graphs_or_two_nodes_of_one_name_are_not_written() -> None:
