@@ -16,7 +16,7 @@ from gecli.ir.op_desc import OpDesc
 from gecli.ir.tensor_desc import TensorDesc
 from gecli.runtime import record_checks
 from gecli.runtime.variable_store import VariableStore
-from gecli.variables import assignment, data_movement, interval_map
+from gecli.variables import assignment, data_movement, interval_map, trans_road
 from gecli.variables import merge as merging
 from gecli.variables.constant_index import ConstantIndex
 from gecli.variables.device_table import DeviceTables, LoadState
@@ -29,11 +29,13 @@ from gecli.variables.var_key import VarKey
 from gecli.variables.var_manager import VarManager
 from gecli.variables.var_memory import VariableMemory
 from gecli.variables.var_resource import Block, VarAddress, VarResource
+from tests.compiler import test_variable_forms_of_graphs as forms
 from tests.passes import test_variable_acceleration as acceleration
 from tests.runtime import test_shared_host_memory as shared_memory
 from tests.runtime import test_variable_twins as twins
 from tests.variables import test_data_movement as movement
 from tests.variables import test_device_memory as devices
+from tests.variables import test_trans_road as roads
 from tests.variables import test_var_assignment as placing
 from tests.variables import test_var_manager_state as state
 from tests.variables import test_var_rules as rules
@@ -308,6 +310,67 @@ def equal_types_copy_nothing_at_load(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(VariableStore, "copy_value", copy_value)
 
 
+def a_known_variable_keeps_its_address_silently(patch: pytest.MonkeyPatch) -> None:
+    real = VarResource.restore
+
+    def restore(self: VarResource, *given: Any, strict_addresses: bool = False) -> int:
+        return real(self, *given, strict_addresses=False)
+
+    patch.setattr(VarResource, "restore", restore)
+
+
+def one_mark_for_all_twins(patch: pytest.MonkeyPatch) -> None:
+    real = data_movement.copy_to_twins
+
+    def copy_to_twins(nodes: Any, memory: VariableMemory, device_id: int = 0) -> list[str]:
+        filled: list[str] = []
+        is_copied = False
+        for node in nodes:
+            is_copied = node.attrs.get(data_movement.COPIED_VALUE, is_copied)
+            if not is_copied:
+                sources = [each for each in nodes if each.name == node.attrs.get(data_movement.COPY_FROM_VAR)]
+                filled += real([*sources, node], memory, device_id)
+                is_copied = bool(filled)
+        return filled
+
+    patch.setattr(movement, "copy_to_twins", copy_to_twins)
+
+
+def old_data_go_before_the_conversion(patch: pytest.MonkeyPatch) -> None:
+    real = data_movement._replayed
+
+    def replayed(road: TransRoad, data: bytes, desc: TensorDesc) -> bytes:
+        memory.write(memory.manager.resource.address_of("w", desc), bytes(len(data)))
+        return real(road, data, desc)
+
+    def convert(name: str, road: TransRoad, given: VariableMemory, device_id: int) -> None:
+        nonlocal memory
+        memory = given
+        real_convert(name, road, given, device_id)
+
+    memory: Any = None
+    real_convert = data_movement._convert
+    patch.setattr(data_movement, "_convert", convert)
+    patch.setattr(data_movement, "_replayed", replayed)
+
+
+def inverses_keep_their_type(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(trans_road, "_INVERSE_TYPES", {})
+
+
+def the_current_form_places_named_outputs(patch: pytest.MonkeyPatch) -> None:
+    def place(graph: Any, manager: VarManager) -> dict[Any, int]:
+        resource = manager.resource
+        found = {}
+        for port, name in assignment._marked_ports(graph, assignment.ASSIGN_VAR_NAME):
+            desc = resource.current_desc(name)
+            if desc is not None:
+                found[port] = resource.address_of(name, desc)
+        return found
+
+    patch.setattr(assignment, "assign_named_outputs", place)
+
+
 FAULTS = (
     Fault("ambiguous key 3.4", text_keys, placing.test_two_variables_that_ge_cannot_tell_apart_have_two_addresses),
     Fault(
@@ -457,6 +520,27 @@ FAULTS = (
         "assign behind any input 5.3",
         writes_behind_any_input,
         placing.test_an_assign_behind_a_conversion_writes_the_conversion_and_only_through_input_0,
+    ),
+    Fault(
+        "known variable at another address 4.22-3",
+        a_known_variable_keeps_its_address_silently,
+        rules.test_a_model_with_another_address_of_a_known_variable_is_refused_only_when_asked,
+    ),
+    Fault("one mark for all twins 10.2", one_mark_for_all_twins, movement.test_each_twin_has_its_own_mark),
+    Fault(
+        "data of a failed conversion 10.1",
+        old_data_go_before_the_conversion,
+        movement.test_a_step_that_is_no_conversion_is_an_error_and_writes_nothing,
+    ),
+    Fault(
+        "type of an inverse 8.4",
+        inverses_keep_their_type,
+        roads.test_squeeze_and_unsqueeze_undo_each_other_and_a_perm_is_inverted,
+    ),
+    Fault(
+        "place of a value computed into a variable 5",
+        the_current_form_places_named_outputs,
+        forms.test_a_value_is_computed_into_the_form_that_its_own_graph_declares,
     ),
     Fault(
         "sub-byte copy 10.1",

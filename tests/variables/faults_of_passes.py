@@ -192,6 +192,16 @@ def dims_are_not_compared(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(variable_op, "_refusal", refusal)
 
 
+def a_ref_without_producer_agrees(patch: pytest.MonkeyPatch) -> None:
+    real = variable_op._write_side
+
+    def write_side(group: Any, plan: Any, layer: list[Use], step: TransStep) -> Any:
+        found = real(group, plan, layer, step)
+        return None if found is not None and found.reason == "REF_NO_PRODUCER" else found
+
+    patch.setattr(variable_op, "_write_side", write_side)
+
+
 write_side = acceleration.TestWriteSide()
 FAULTS = (
     Fault(
@@ -280,6 +290,11 @@ FAULTS = (
         with_context(
             acceleration.test_a_reader_decides_what_a_variable_takes_over, "two transposes of a square tensor"
         ),
+    ),
+    Fault(
+        "ref without producer 8.5-3",
+        a_ref_without_producer_agrees,
+        with_context(write_side.test_a_ref_without_producer_is_refused),
     ),
     Fault(
         "mixed step 8.5-5",
