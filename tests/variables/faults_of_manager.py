@@ -313,8 +313,8 @@ def equal_types_copy_nothing_at_load(patch: pytest.MonkeyPatch) -> None:
 def a_known_variable_keeps_its_address_silently(patch: pytest.MonkeyPatch) -> None:
     real = VarResource.restore
 
-    def restore(self: VarResource, *given: Any, strict_addresses: bool = False) -> int:
-        return real(self, *given, strict_addresses=False)
+    def restore(self: VarResource, *given: Any, **more: Any) -> int:
+        return real(self, *given, **{**more, "strict_addresses": False})
 
     patch.setattr(VarResource, "restore", restore)
 
