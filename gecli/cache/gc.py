@@ -10,90 +10,30 @@ import errno
 import os
 import time
 from collections.abc import Iterator
-from dataclasses import field, replace
+from dataclasses import replace
 
+from gecli.artifacts.weight_meta import MetaLocked, locked_meta
 from gecli.cache.cache_conf import CacheConf
 from gecli.cache.events import event, record
+from gecli.cache.gc_actions import UNREFERENCED, Action, GcPolicy, Outcome
+from gecli.cache.gc_entries import Chosen, SizeLimit, choose, chosen_entries, listed, protected
+from gecli.cache.gc_lock import gc_lock_path, remove_gc_lock
 from gecli.cache.index import UnreadableIndex, index_path, read_index
-from gecli.cache.layout import PRIVATE, host_name, is_alive
+from gecli.cache.layout import OM, PRIVATE, entry_path, host_name, is_alive, request_dir
 from gecli.cache.lock import KeyLock, LockTimeout, LockUnavailable, abandoned_records, inflight_records, lock_path
-from gecli.cache.model_cache import forget_entry_hints
+from gecli.cache.model_cache import forget_entry_hints, read_request_hint
+from gecli.cache.quarantine import KEPT_S, remove_tree
 from gecli.cache.recovery import adoptable, files_of, recover, remove_records, set_aside
-from gecli.cache.sidecar import last_used_ns
+from gecli.cache.sidecar import InvalidSidecar, last_used_ns, read_sidecar
 from gecli.cache.stat_index import StatIndex
 from gecli.cache.store import file_mode
-from gecli.cache.survey import BROKEN, JIT, EntryRow, LooseFile, Survey, survey
-from gecli.cache.weight_files import weight_dir, weight_files_of
-from gecli.records import dataclass
+from gecli.cache.survey import LooseFile, Survey, survey
+from gecli.cache.weight_files import weight_dir
+from gecli.planning.weight_names import META_NAME
 
 HINT_AGE_S = 30 * 86400.0  # rows and memos not rewritten for so long serve nobody
-LOCK_AGE_S = 86400.0
 AUTOMATIC_PERIOD_S = 3600.0
 AUTOMATIC_LIMIT_S = 2.0
-UNREFERENCED = "unreferenced-weight"
-# A bare model that no index names may be somebody's only copy: it goes only when its state is named.
-_UNLISTED = frozenset(("legacy", "shadowed"))
-
-
-@dataclass(frozen=True, slots=True)
-class GcPolicy:
-    """What to remove. Ages are seconds, sizes bytes.
-
-    `only` limits a run to classes of garbage (tmp, broken, orphans, unreferenced_weights); `states` adds entries in
-    those states; `locks` adds lock files above `lock_age_s` whose key has no entry, or none when the run has ended.
-    """
-
-    max_age_s: float | None = None
-    max_size_bytes: int | None = None
-    keep_last: int | None = None
-    states: frozenset[str] = frozenset()
-    everything: bool = False
-    only: frozenset[str] = frozenset()
-    locks: bool = False
-    lock_age_s: float = LOCK_AGE_S
-    grace_s: float = 3600.0
-    free_bytes: int | None = None
-    protect_last: bool = False
-
-    def removes(self, garbage: str) -> bool:
-        return not self.only or garbage in self.only
-
-
-@dataclass(frozen=True, slots=True)
-class Action:
-    """One thing to do: `verb` is adopt, rebuild or remove; `why` a policy or a state."""
-
-    verb: str
-    why: str
-    key: str
-    stem: str = ""
-    path: str = ""
-    size_bytes: int = 0
-    used_s: float = 0.0
-    in_jit: bool = False
-
-    @property
-    def is_weight(self) -> bool:
-        return self.why == UNREFERENCED
-
-    @property
-    def what(self) -> str:
-        name = self.stem or os.path.basename(self.path) or self.key
-        return os.path.join(JIT, name) if self.in_jit else name
-
-
-@dataclass(slots=True)
-class Outcome:
-    """What was done; `busy` are keys that were left alone because somebody holds their lock."""
-
-    done: list[Action] = field(default_factory=list)
-    spared: list[Action] = field(default_factory=list)
-    busy: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)  # what was not done, and why
-
-    @property
-    def freed_bytes(self) -> int:
-        return sum(action.size_bytes for action in self.done if action.verb == "remove")
 
 
 def select(
@@ -104,36 +44,112 @@ def select(
     Keys whose lock is held are left out, unless the run is going to wait for them. `notes` gets what is not going to be
     done, in sentences.
     """
-    free = _selected_in(found, policy, now, skip_busy, notes)
-    if found.jit is not None:
-        limit = policy.max_size_bytes
-        if limit is not None:
-            left = max(limit - _size_after(found, free), 0)
-            policy = replace(policy, max_size_bytes=left)
-        inner = _selected_in(found.jit, policy, now, skip_busy, notes)
-        free += [replace(each, in_jit=True) for each in inner]
-    return list(_until(free, policy.free_bytes))
+    chosen = [chosen_entries(layer, policy, now) for layer in found.layers]
+    aside: list[LooseFile] = []
+    if policy.max_size_bytes is not None:
+        aside = _choose_by_size(found, policy, now, chosen)
+    actions: list[Action] = []
+    for layer, entries in zip(found.layers, chosen):
+        own = _selected_in(layer, policy, now, entries, skip_busy, notes)
+        actions += [replace(each, in_jit=True) for each in own] if layer is found.jit else own
+    actions += _quarantine_garbage(found, policy, now, aside)
+    return list(_until(actions, policy.free_bytes))
 
 
-def _size_after(found: Survey, actions: list[Action]) -> int:
-    """The bytes of the entries that stay."""
-    gone = {(each.key, each.stem) for each in actions if each.verb == "remove" and each.stem}
-    return sum(row.size_bytes for row in found.rows if (row.key, row.stem) not in gone)
+def _choose_by_size(found: Survey, policy: GcPolicy, now: float, chosen: list[Chosen]) -> list[LooseFile]:
+    """Choose entries of both layers until the limit is kept; what goes of that which was set aside."""
+    assert policy.max_size_bytes is not None
+    spared = {each for layer in found.layers for each in protected(listed(layer), policy)}
+    old = [each for each in found.quarantined if now - each.changed_s > policy.grace_s]
+    aside = []
+    for each in SizeLimit(found, chosen, spared).beyond(policy.max_size_bytes, old):
+        if isinstance(each, LooseFile):
+            aside.append(each)
+        else:
+            number, row = each
+            choose(chosen[number], row, "max-size")
+    return aside
 
 
-def _selected_in(found: Survey, policy: GcPolicy, now: float, skip_busy: bool, notes: list[str] | None) -> list[Action]:
+def _selected_in(
+    found: Survey, policy: GcPolicy, now: float, chosen: Chosen, skip_busy: bool, notes: list[str] | None
+) -> list[Action]:
     """What the policy asks for in one layer."""
+    busy = found.busy_keys if skip_busy else set()
     actions: list[Action] = []
     if policy.removes("orphans"):
         actions += [Action("rebuild", "index-corrupt", key) for key in found.broken_indexes]
         actions += [Action("adopt", "orphan", row.key, row.stem) for row in found.rows if row.adopts]
-    removals = [*_loose_garbage(found, policy, now), *_entries(found, policy, now)]
+    actions += _loose_garbage(found, policy, now)
+    for place, each in list(chosen.items()):
+        if each.key in busy or each.graph in busy:
+            del chosen[place]
+    if found.slicings or any(each.graph for each in chosen.values()):
+        from gecli.cache.gc_slices import of_slices
+
+        actions += of_slices(found, chosen, policy, now, busy)
+    else:
+        actions += chosen.values()
     if policy.locks:
-        removals += _idle_locks(found, policy, now, actions + removals)
-    free = [each for each in actions + removals if not skip_busy or each.key not in found.busy_keys]
+        actions += _idle_locks(found, policy, now, actions)
+    free = [each for each in actions if each.key not in busy]
     if policy.removes("unreferenced_weights"):
         free += _weight_garbage(found, policy, now, free, notes)
+    if policy.locks and found.key_glob is None:
+        free += _common_locks(found, policy, now, free)
     return free
+
+
+def _common_locks(found: Survey, policy: GcPolicy, now: float, actions: list[Action]) -> Iterator[Action]:
+    """What all keys share and lock: `meta.json` of a weight directory that is empty otherwise, and gc's own lock."""
+    if inflight_records(found.directory):
+        return
+    folder = weight_dir(found.directory)
+    meta = os.path.join(folder, META_NAME)
+    gone = {os.path.basename(each.path) for each in actions if each.is_weight}
+    if set(_names(folder)) - gone == {META_NAME} and _is_older(meta, now, policy.lock_age_s):
+        yield Action("remove", "lock", "", path=meta)
+    lock = gc_lock_path(found.directory)
+    if os.path.lexists(lock) and _is_older(lock, now, policy.lock_age_s):
+        yield Action("remove", "lock", "", path=lock)
+
+
+def _names(folder: str) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []
+
+
+def _is_older(path: str, now: float, age_s: float) -> bool:
+    try:
+        return now - os.lstat(path).st_mtime > age_s
+    except OSError:
+        return False
+
+
+def _remove_common_lock(directory: str, path: str) -> bool:
+    """Whether a lock that all keys share was removed: nobody holds it, and nothing needs it."""
+    if path == gc_lock_path(directory):
+        return remove_gc_lock(directory)
+    try:
+        with locked_meta(os.path.dirname(path), timeout_s=0):
+            is_idle = os.listdir(os.path.dirname(path)) == [META_NAME]
+            if is_idle:
+                os.unlink(path)
+            return is_idle
+    except MetaLocked:
+        return False
+
+
+def _quarantine_garbage(found: Survey, policy: GcPolicy, now: float, chosen: list[LooseFile]) -> Iterator[Action]:
+    """What was set aside so long ago that nobody looks at it any more, or is asked for."""
+    is_asked = "quarantine" in policy.only or _empties(found, policy)
+    age_s = policy.grace_s if is_asked else max(KEPT_S, policy.grace_s)
+    for each in found.quarantined if policy.removes("quarantine") else ():
+        why = "quarantine" if now - each.changed_s > age_s else "max-size" if each in chosen else ""
+        if why:
+            yield _removal(each, why)
 
 
 def _weight_garbage(
@@ -169,15 +185,20 @@ def collect(
     Raises OSError when a file cannot be removed or a key not be locked.
     """
     end = None if limit_s is None else time.monotonic() + limit_s
-    outcome = _collect_in(found, [each for each in actions if not each.in_jit], wait_s, shared, end, grace_s)
-    if found.jit is not None:
-        own = [each for each in actions if each.in_jit]
-        inner = _collect_in(found.jit, own, wait_s, shared, end, grace_s)
+    outcome = Outcome()
+    for layer in found.layers:
+        own = [each for each in actions if each.in_jit == (layer is found.jit)]
+        inner = _collect_in(layer, own, wait_s, shared, end, grace_s)
         for name in ("done", "spared", "busy", "notes"):
             getattr(outcome, name).extend(getattr(inner, name))
+    _count(found.directory, outcome)
+    for layer in found.layers:  # behind the counters, which take gc's own lock
+        for each in actions:
+            if each.why == "lock" and not each.key and each.in_jit == (layer is found.jit):
+                is_removed = _remove_common_lock(layer.directory, each.path)
+                (outcome.done if is_removed else outcome.spared).append(each)
     order = {id(action): position for position, action in enumerate(actions)}
     outcome.done.sort(key=lambda action: order[id(action)])
-    _count(found.directory, outcome)
     return outcome
 
 
@@ -186,26 +207,34 @@ def _collect_in(
 ) -> Outcome:
     """Do what was selected of one layer."""
     outcome = Outcome(busy=[] if wait_s > 0 else sorted(found.busy_keys))
-    for action in (each for each in actions if not each.key and not each.is_weight):
-        _unlink(action.path)
+    for action in (each for each in actions if not each.key and not each.is_weight and each.why != "lock"):
+        remove_tree(action.path)
         outcome.done.append(action)
-    for key in sorted({each.key for each in actions if each.key}):
-        if end is not None and time.monotonic() > end:
-            break
-        own = [each for each in actions if each.key == key]
-        entries = [each for each in own if each.why != "lock"]
+    entries = [each for each in actions if each.key and each.why != "lock"]
+
+    def collect_key(key: str, own: list[Action]) -> None:
         try:
-            if entries:
-                with KeyLock(found.directory, key, timeout_s=wait_s, shared=shared):
-                    _collect_key(found.directory, key, entries, outcome, file_mode(shared))
+            with KeyLock(found.directory, key, timeout_s=wait_s, shared=shared):
+                _collect_key(found.directory, key, own, outcome, file_mode(shared))
         except LockTimeout:
             outcome.busy.append(key)
-            continue
         except LockUnavailable as error:
             raise OSError(errno.ENOLCK, str(error), lock_path(found.directory, key)) from error
-        for each in own:
-            if each.why == "lock":
-                _remove_lock(found.directory, each, outcome)
+
+    for graph in sorted({each.graph for each in entries if each.graph}):
+        if end is not None and time.monotonic() > end:
+            break
+        from gecli.cache.gc_slices import collect_graph
+
+        own = [each for each in entries if each.graph == graph]
+        collect_graph(found, graph, own, outcome, wait_s, shared, collect_key)
+    for key in sorted({each.key for each in entries if not each.graph}):
+        if end is not None and time.monotonic() > end:
+            break
+        collect_key(key, [each for each in entries if each.key == key and not each.graph])
+    for each in actions:
+        if each.why == "lock" and each.key:
+            _remove_lock(found.directory, each, outcome)
     if end is None or time.monotonic() <= end:
         _sweep_weights(found.directory, [each for each in actions if each.is_weight], outcome, grace_s)
     return outcome
@@ -244,7 +273,7 @@ def collect_sometimes(directory: str, conf: CacheConf, now: float) -> Outcome | 
     """
     if conf.max_size is None and conf.max_age is None:
         return None
-    marker = os.path.join(directory, PRIVATE, "gc.stamp")
+    marker = _marker(directory)
     try:
         if os.path.exists(marker) and now - os.stat(marker).st_mtime < AUTOMATIC_PERIOD_S:
             return None
@@ -255,6 +284,11 @@ def collect_sometimes(directory: str, conf: CacheConf, now: float) -> Outcome | 
         return collect(found, select(found, policy, now), shared=conf.shared, limit_s=AUTOMATIC_LIMIT_S)
     except OSError:
         return None
+
+
+def _marker(directory: str) -> str:
+    """The file whose time is that of the last automatic run."""
+    return os.path.join(directory, PRIVATE, "gc.stamp")
 
 
 def make_room(directory: str, conf: CacheConf, now: float) -> bool:
@@ -310,21 +344,36 @@ def _completed(directory: str, key: str) -> frozenset[str]:
 
 def _remove_entry(directory: str, key: str, stem: str, mode: int) -> None:
     """First the index, then the files: a crash in between leaves files that no reader looks at."""
+    requests = _requests_of(directory, key, stem)
     remove_records(directory, key, [stem], mode)
     for path in files_of(directory, stem):
         if os.path.isdir(path) and not os.path.islink(path):
             set_aside(directory, [path])  # a folder under the name of a file is somebody's: keep it
         else:
             _unlink(path)
-    forget_entry_hints(directory, stem)
+    forget_entry_hints(directory, stem, requests)
+
+
+def _requests_of(directory: str, key: str, stem: str) -> list[str]:
+    try:
+        sidecar = read_sidecar(directory, key, stem)
+    except (InvalidSidecar, OSError):
+        return []
+    return sidecar.requests if sidecar is not None else []
+
+
+def _empties(found: Survey, policy: GcPolicy) -> bool:
+    """Whether the run leaves nothing for which hints could be of use."""
+    return policy.everything and not policy.only and found.key_glob is None
 
 
 def _loose_garbage(found: Survey, policy: GcPolicy, now: float) -> Iterator[Action]:
+    empties = _empties(found, policy)
     for each in found.loose:
         age = now - each.changed_s
         if each.kind == "tmp" and policy.removes("tmp") and age > policy.grace_s and not _is_written(each):
             yield _removal(each, "tmp")
-        elif each.kind == "hint" and policy.removes("tmp") and age > HINT_AGE_S:
+        elif each.kind == "hint" and policy.removes("tmp") and (empties or age > HINT_AGE_S or _leads_nowhere(each)):
             yield _removal(each, "hint")
         elif each.key in found.broken_indexes:
             continue  # the rebuilt index may name it
@@ -333,6 +382,9 @@ def _loose_garbage(found: Survey, policy: GcPolicy, now: float) -> Iterator[Acti
     if policy.removes("tmp"):
         for path in abandoned_records(found.directory, now - policy.grace_s):
             yield Action("remove", "tmp", "", path=path)
+        marker = _marker(found.directory)
+        if empties and os.path.lexists(marker):
+            yield Action("remove", "hint", "", path=marker)
 
 
 def _removal(each: LooseFile, why: str) -> Action:
@@ -343,6 +395,16 @@ def _is_written(each: LooseFile) -> bool:
     """Whether the process that made a temporary file still runs."""
     pid = os.path.basename(each.path).rsplit(".", 2)[1]
     return is_alive(host_name(), int(pid))
+
+
+def _leads_nowhere(each: LooseFile) -> bool:
+    """Whether a hint names an entry that is gone."""
+    folder, name = os.path.split(each.path)
+    directory = os.path.dirname(os.path.dirname(folder))
+    if folder != request_dir(directory):
+        return False
+    hint = read_request_hint(directory, name)
+    return hint is None or not os.path.lexists(entry_path(directory, hint[1], OM))
 
 
 def _idle_locks(found: Survey, policy: GcPolicy, now: float, actions: list[Action]) -> Iterator[Action]:
@@ -374,89 +436,6 @@ def _remove_lock(directory: str, action: Action, outcome: Outcome) -> None:
         outcome.busy.append(action.key)
         return
     outcome.done.append(action)
-
-
-def _entries(found: Survey, policy: GcPolicy, now: float) -> list[Action]:
-    """Entries to remove: broken ones, states, age, number, size; each for the first reason that applies."""
-    chosen: dict[tuple[str, str], Action] = {}
-
-    def choose(row: EntryRow, why: str) -> None:
-        action = Action("remove", why, row.key, row.stem, size_bytes=row.size_bytes, used_s=row.used_s)
-        chosen.setdefault((row.key, row.stem), action)
-
-    rows = _listed(found)
-    protected = _protected(rows, policy)
-    for row in rows:
-        if row.state in BROKEN and policy.removes("broken"):
-            choose(row, row.state)
-    for row in rows:
-        if "jit-orphan" in row.problems and policy.removes("orphans") and now - row.used_s > policy.grace_s:
-            choose(row, "jit-orphan")
-    for row in found.rows:
-        for state in sorted(policy.states.intersection(row.problems)):
-            choose(row, state)
-    for row in rows:
-        if policy.everything:
-            choose(row, "all")
-    for row in rows:
-        if policy.max_age_s is not None and now - row.used_s > policy.max_age_s and id(row) not in protected:
-            choose(row, "max-age")
-    if policy.keep_last is not None:
-        for row in _beyond_last(rows, policy.keep_last):
-            choose(row, "keep-last")
-    if policy.max_size_bytes is not None:
-        for row in _beyond_size(found, policy.max_size_bytes, chosen, protected):
-            choose(row, "max-size")
-    return list(chosen.values())
-
-
-def _listed(found: Survey) -> list[EntryRow]:
-    return [row for row in found.rows if not _UNLISTED.intersection(row.problems)]
-
-
-def _protected(rows: list[EntryRow], policy: GcPolicy) -> set[int]:
-    if not policy.protect_last or policy.keep_last is None:
-        return set()
-    beyond = {id(row) for row in _beyond_last(rows, policy.keep_last)}
-    return {id(row) for row in rows if id(row) not in beyond}
-
-
-def _beyond_last(rows: list[EntryRow], count: int) -> list[EntryRow]:
-    """Per key all but the `count` most recently created."""
-    beyond = []
-    for key in dict.fromkeys(row.key for row in rows):
-        own = sorted((row for row in rows if row.key == key), key=lambda row: (-row.created_s, row.stem))
-        beyond += own[count:]
-    return beyond
-
-
-def _beyond_size(
-    found: Survey, limit: int, chosen: dict[tuple[str, str], Action], protected: set[int]
-) -> Iterator[EntryRow]:
-    """The least recently used entries until the rest, with every weight file once, is small enough."""
-    kept = [row for row in _listed(found) if (row.key, row.stem) not in chosen]
-    users: dict[str, int] = {}
-    for row in kept:
-        for name in weight_files_of(row.weights):
-            users[name] = users.get(name, 0) + 1
-    sizes = {name: _size(os.path.join(weight_dir(found.directory), name)) for name in users}
-    total = sum(row.size_bytes for row in kept) + sum(sizes.values())
-    for row in sorted(kept, key=lambda row: (row.used_s, row.stem)):
-        if total <= limit:
-            return
-        if id(row) not in protected:
-            total -= row.size_bytes
-            for name in weight_files_of(row.weights):
-                users[name] -= 1
-                total -= 0 if users[name] else sizes[name]
-            yield row
-
-
-def _size(path: str) -> int:
-    try:
-        return os.stat(path).st_size
-    except OSError:
-        return 0
 
 
 def _until(actions: list[Action], wanted: int | None) -> Iterator[Action]:

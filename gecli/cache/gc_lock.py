@@ -8,6 +8,8 @@ from contextlib import contextmanager
 
 from gecli.cache.layout import PRIVATE
 
+NAME = "gc.lock"
+
 
 @contextmanager
 def gc_lock(directory: str) -> Iterator[bool]:
@@ -17,11 +19,32 @@ def gc_lock(directory: str) -> Iterator[bool]:
     """
     folder = os.path.join(directory, PRIVATE)
     os.makedirs(folder, exist_ok=True)
-    handle = os.open(os.path.join(folder, "gc.lock"), os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o666)
+    path = os.path.join(folder, NAME)
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o666)
     try:
-        yield _is_locked(handle)
+        yield _is_locked(handle) and _is_named(handle, path)
     finally:
         os.close(handle)
+
+
+def remove_gc_lock(directory: str) -> bool:
+    """Remove the file, which is made anew when it is needed; False when somebody holds it. Raises OSError."""
+    with gc_lock(directory) as is_held:
+        if is_held:
+            os.unlink(gc_lock_path(directory))
+        return is_held
+
+
+def gc_lock_path(directory: str) -> str:
+    return os.path.join(directory, PRIVATE, NAME)
+
+
+def _is_named(handle: int, path: str) -> bool:
+    """Whether the file still has its name: a run that removes locks holds it while it does so."""
+    try:
+        return os.path.samestat(os.fstat(handle), os.stat(path))
+    except OSError:
+        return False
 
 
 def _is_locked(handle: int) -> bool:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+import stat
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from gecli.cache.digest import digest_of_json
 from gecli.cache.graph_key import is_graph_key
@@ -146,50 +147,120 @@ def ge_text(content: Any) -> str:
     return json.dumps(content, indent=4, sort_keys=True, ensure_ascii=False)
 
 
+class HierarchyFiles(Protocol):
+    """Where the files of a user graph are read from, by their names below its directory."""
+
+    def data(self, name: str) -> bytes:
+        """Raises OSError, ValueError."""
+
+    def fault(self, name: str, sha256: str) -> str:
+        """Why a graph is not the one with this digest; empty when it is."""
+
+    def names_result(self) -> bool:
+        """Whether there is a `slicing_result.json`."""
+
+
+class OnDisk:
+    """The files in a cache directory; without `stats` graphs only have to be there."""
+
+    def __init__(self, home: str, stats: StatIndex | None) -> None:
+        self.home = home
+        self.stats = stats
+
+    def data(self, name: str) -> bytes:
+        return read_regular(os.path.join(self.home, name), MAX_BYTES)
+
+    def fault(self, name: str, sha256: str) -> str:
+        path = os.path.join(self.home, name)
+        try:
+            if self.stats is None:
+                status = os.stat(path)
+                return "" if stat.S_ISREG(status.st_mode) and status.st_size else f"{name}: it is no file with content"
+            is_right = self.stats.sha256(path) == sha256
+        except OSError as error:
+            return f"{name}: {error.strerror or error}"
+        return "" if is_right else f"{name}: the sha256 is not that of {SLICING}"
+
+    def names_result(self) -> bool:
+        return os.path.exists(os.path.join(self.home, RESULT))
+
+
 def restore(directory: str, key: str, facts: Facts, stats: StatIndex) -> Restored:
     """What the files of a user graph say, as far as they belong to `facts` and are whole. Reads only."""
     home = hierarchy_dir(directory, key)
-    try:
-        content = read_object(os.path.join(home, SLICING))
-    except FileNotFoundError:
-        return _without_slicing(directory, home, key)
-    except OSError as error:
-        return Restored([], "io_error", f"{SLICING}: {error.strerror or error}")
-    except ValueError as error:
-        return Restored([], "jit_corrupt", f"{SLICING}: {error}")
-    digest = content.pop("self_fp", None)
-    if digest != digest_of_json(content) or content.get("schema") != SCHEMA:
-        return Restored([], "jit_corrupt", f"{SLICING}: its digest is not that of its content")
-    found = Facts(*(str(content.get(name)) for name in ("graph_fp", "toolchain_fp", "options_fp")))
-    if found != facts:
-        names = [name for name, old, new in zip(Facts._fields, found, facts) if old != new]
-        return Restored([], "jit_stale", f"another {', '.join(names)}")
-    try:
-        slices = [StoredSlice.of(each) for each in content["slices"]]
-        listed = _listed_ids(home, key)
-    except (KeyError, TypeError, ValueError, AttributeError, OSError) as error:
-        return Restored(
-            [], "jit_corrupt", f"{RESULT if isinstance(error, (OSError, ValueError)) else SLICING}: {error}"
-        )
-    return _believed(home, slices, listed, facts, stats)
-
-
-def _without_slicing(directory: str, home: str, key: str) -> Restored:
-    """Slices that another tool cut, in GE's layout or right below `jit/`, as its documents have it."""
-    if os.path.exists(os.path.join(home, RESULT)):
-        return Restored([], "jit_foreign", RESULT)
+    found = believed(OnDisk(home, stats), key, facts)
+    if found.reason != "no_entry":
+        return found
     try:
         is_flat = not os.path.isdir(home) and read_object(os.path.join(jit_dir(directory), RESULT))
     except (OSError, ValueError):
         is_flat = False
     if is_flat and is_flat.get("user_graph_key") == key:
         return Restored([], "jit_foreign", f"{JIT}/{RESULT}")
-    return Restored([], "no_entry")
+    return found
 
 
-def _listed_ids(home: str, key: str) -> list[int]:
+def believed(files: HierarchyFiles, key: str, facts: Facts | None = None) -> Restored:
+    """The longest prefix of slices that can be believed, whoever asks, or as far as they belong to `facts`."""
+    try:
+        found, slices = slicing_of(files)
+    except FileNotFoundError:
+        return Restored([], "jit_foreign", RESULT) if files.names_result() else Restored([], "no_entry")
+    except OSError as error:
+        return Restored([], "io_error", f"{SLICING}: {error.strerror or error}")
+    except ValueError as error:
+        return Restored([], "jit_corrupt", f"{SLICING}: {error}")
+    if facts is not None and found != facts:
+        names = [name for name, old, new in zip(Facts._fields, found, facts) if old != new]
+        return Restored([], "jit_stale", f"another {', '.join(names)}")
+    try:
+        count = len(listed_ids(files, key))
+    except (OSError, ValueError) as error:
+        return Restored([], "jit_corrupt", f"{RESULT}: {getattr(error, 'strerror', None) or error}")
+    kept: list[StoredSlice] = []
+    for each, fault in chained(files, found, slices[:count]):
+        if fault:
+            return Restored(kept, "jit_corrupt", fault)
+        try:
+            keys = listed_versions_of(files, each.id)
+        except (OSError, ValueError) as error:
+            why = getattr(error, "strerror", None) or error
+            return Restored(kept, "jit_corrupt", f"{each.id}/{VERSIONS}: {why}")
+        each.versions = {version: each.versions.get(version, 0) for version in keys}
+        kept.append(each)
+    return Restored(kept)
+
+
+def slicing_of(files: HierarchyFiles) -> tuple[Facts, list[StoredSlice]]:
+    """What `gecli_slicing.json` holds, its own digest checked. Raises OSError, ValueError."""
+    content = _object(files.data(SLICING))
+    digest = content.pop("self_fp", None)
+    if digest != digest_of_json(content) or content.get("schema") != SCHEMA:
+        raise ValueError("its digest is not that of its content")
+    facts = Facts(*(str(content.get(name)) for name in ("graph_fp", "toolchain_fp", "options_fp")))
+    try:
+        return facts, [StoredSlice.of(each) for each in content["slices"]]
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(str(error)) from error
+
+
+def chained(files: HierarchyFiles, facts: Facts, slices: Sequence[StoredSlice]) -> Iterator[tuple[StoredSlice, str]]:
+    """Each slice with what is wrong with its place or its graphs, to the first fault; empty for one that is right."""
+    parent: str | None = facts.graph
+    for position, each in enumerate(slices):
+        if each.id != position or parent is None or each.parent != parent:
+            fault = f"slice {position} does not follow the one before"
+        else:
+            fault = _fault_of_graphs(files, each)
+        yield each, fault
+        if fault:
+            return
+        parent = each.rest
+
+
+def listed_ids(files: HierarchyFiles, key: str) -> list[int]:
     """The slices that the commit point names. Raises ValueError, OSError."""
-    content = read_object(os.path.join(home, RESULT))
+    content = _object(files.data(RESULT))
     rows = content.get("slice_graph_list")
     if content.get("user_graph_key") != key or not isinstance(rows, list) or not rows:
         raise ValueError("it is not that of this graph key")
@@ -199,53 +270,34 @@ def _listed_ids(home: str, key: str) -> list[int]:
     return [int(each) for each in ids if each is not None]
 
 
-def _believed(home: str, slices: list[StoredSlice], listed: list[int], facts: Facts, stats: StatIndex) -> Restored:
-    kept: list[StoredSlice] = []
-    parent: str | None = facts.graph
-    for position, each in enumerate(slices[: len(listed)]):
-        if each.id != position or parent is None or each.parent != parent:
-            return Restored(kept, "jit_corrupt", f"slice {position} does not follow the one before")
-        fault = _fault_of_graphs(home, each, stats)
-        if fault:
-            return Restored(kept, "jit_corrupt", fault)
-        try:
-            keys = _version_keys(home, each.id)
-        except (OSError, ValueError) as error:
-            return Restored(kept, "jit_corrupt", f"{each.id}/{VERSIONS}: {error}")
-        each.versions = {key: each.versions.get(key, 0) for key in keys}
-        kept.append(each)
-        parent = each.rest
-    return Restored(kept)
-
-
-def _fault_of_graphs(home: str, each: StoredSlice, stats: StatIndex) -> str:
-    """What is wrong with the graphs of a slice; empty when they are those that were written."""
-    wanted = {SLICE_GRAPH: each.pb_sha256, REST_GRAPH: each.rest_pb_sha256}
-    if (each.rest is None) != (each.rest_pb_sha256 is None):
-        return f"slice {each.id}: the rest has no graph"
-    for name, digest in wanted.items():
-        path = os.path.join(home, str(each.id), name)
-        try:
-            if digest is not None and stats.sha256(path) != digest:
-                return f"{each.id}/{name}: the sha256 is not that of {SLICING}"
-        except OSError as error:
-            return f"{each.id}/{name}: {error.strerror or error}"
-    return ""
-
-
-def _version_keys(home: str, slice_id: int) -> list[str]:
-    content = read_object(os.path.join(home, str(slice_id), VERSIONS))
+def listed_versions_of(files: HierarchyFiles, slice_id: int) -> list[str]:
+    """The keys that the list of a slice names. Raises OSError, ValueError."""
+    content = _object(files.data(f"{slice_id}/{VERSIONS}"))
     rows = content.get("gep_list")
-    keys = [row.get("gep_graph_key") if isinstance(row, dict) else None for row in rows] if rows else []
+    rows = rows if isinstance(rows, list) else []
+    keys = [row.get("gep_graph_key") if isinstance(row, dict) else None for row in rows]
     if not keys or not all(isinstance(key, str) and is_graph_key(key) for key in keys):
         raise ValueError("it lists no compiled versions")
     return [str(key) for key in keys]
 
 
+def _fault_of_graphs(files: HierarchyFiles, each: StoredSlice) -> str:
+    """What is wrong with the graphs of a slice; empty when they are those that were written."""
+    if (each.rest is None) != (each.rest_pb_sha256 is None):
+        return f"slice {each.id}: the rest has no graph"
+    wanted = {SLICE_GRAPH: each.pb_sha256, REST_GRAPH: each.rest_pb_sha256}
+    faults = (files.fault(f"{each.id}/{name}", digest) for name, digest in wanted.items() if digest is not None)
+    return next((fault for fault in faults if fault), "")
+
+
 def read_object(path: str) -> dict[str, Any]:
     """Raises OSError, ValueError."""
+    return _object(read_regular(path, MAX_BYTES))
+
+
+def _object(data: bytes) -> dict[str, Any]:
     try:
-        content = parse_json(read_regular(path, MAX_BYTES))
+        content = parse_json(data)
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
     if not isinstance(content, dict):

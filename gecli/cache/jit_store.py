@@ -34,9 +34,10 @@ from gecli.cache.jit_files import (
     version_key,
     versions_text,
 )
-from gecli.cache.layout import entry_path, host_name, is_alive, quarantine_dir
+from gecli.cache.layout import entry_path, host_name, is_alive
 from gecli.cache.lock import KeyLock, LockTimeout, LockUnavailable, OnWait, lock_path
-from gecli.cache.model_cache import CacheDir, look
+from gecli.cache.model_cache import CacheDir, look, note_use
+from gecli.cache.quarantine import set_aside_tree
 from gecli.cache.recovery import append_record, recover, set_aside_entry
 from gecli.cache.sidecar import InvalidSidecar, Sidecar, read_sidecar
 from gecli.cache.stat_index import StatIndex
@@ -120,6 +121,7 @@ class JitStore:
         """The entry of a compiled version after every check of the model cache."""
         lookup = look(self._entries, key, wanted, self.stats)
         if lookup.found is not None:
+            note_use(self._entries, lookup.found, self.stats)  # gc goes by that
             if self.may_write:
                 record(self.cache.path, hit_event(lookup.found._replace(key=self.key, via="jit")))
             return lookup.found
@@ -181,16 +183,8 @@ class JitStore:
 
     def set_aside(self) -> None:
         """Move what belongs to another graph, options or tools out of the way."""
-        if not os.path.isdir(self.home):
-            return
-        target = quarantine_dir(self.cache.path)
-        os.makedirs(target, exist_ok=True)
-        stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
-        number, place = 0, os.path.join(target, f"jit-{self.key}.{stamp}")
-        while os.path.lexists(place):
-            number += 1
-            place = os.path.join(target, f"jit-{self.key}.{stamp}-{number}")
-        os.rename(self.home, place)
+        if os.path.isdir(self.home):
+            set_aside_tree(self.cache.path, self.home, f"jit-{self.key}", self._mode)
 
     def save(self, slices: Sequence[StoredSlice], graphs_of: Callable[[int], Graphs]) -> list[StoredSlice]:
         """Write the slices that have compiled versions, joined with what another process wrote; returns what is kept.

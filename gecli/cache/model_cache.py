@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -210,12 +211,11 @@ def model_rows_path(directory: str, model: str) -> str:
     return os.path.join(stat_dir(directory), f"m-{short_name(os.path.realpath(model))}")
 
 
-def forget_entry_hints(directory: str, stem: str) -> None:
-    """Remove the private rows of an entry that is gone."""
-    try:
-        os.unlink(_entry_rows_path(directory, stem))
-    except OSError:
-        return
+def forget_entry_hints(directory: str, stem: str, requests: Iterable[str] = ()) -> None:
+    """Remove the private rows of an entry that is gone, and what leads to it from these requests."""
+    for path in (_entry_rows_path(directory, stem), *(_request_path(directory, each) for each in requests)):
+        with suppress(OSError):
+            os.unlink(path)
 
 
 def _entry_rows_path(directory: str, stem: str) -> str:
@@ -223,7 +223,7 @@ def _entry_rows_path(directory: str, stem: str) -> str:
 
 
 def _request_path(directory: str, request: str) -> str:
-    return os.path.join(request_dir(directory), request.removeprefix("sha256:"))
+    return os.path.join(request_dir(directory), os.path.basename(request.removeprefix("sha256:")))
 
 
 def _record_of(content: IndexContent | None, key: str, stem: str) -> IndexRecord | None:

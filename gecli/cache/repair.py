@@ -7,12 +7,12 @@ is touched: every fault is looked for again once the lock is held.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import field
 
 from gecli.artifacts.weight_meta import MetaLocked, locked_meta
 from gecli.cache.index import IndexContent, IndexRecord, UnreadableIndex, read_index
-from gecli.cache.jit_survey import chain_fault
 from gecli.cache.lock import KeyLock, LockTimeout, LockUnavailable, OnWait
 from gecli.cache.recovery import recover, set_aside, set_aside_entry
 from gecli.cache.stat_index import StatIndex
@@ -42,23 +42,52 @@ def repair(found: Verification, *, wait_s: float, shared: bool = False, on_wait:
     repairs = Repairs()
     for layer in found.layers:
         _repair_layer(layer, repairs, wait_s, shared, on_wait)
+    if found.jit is not None:
+        _repair_slices(found, found.jit, repairs, wait_s, shared, on_wait)
     return repairs
+
+
+def _repair_slices(
+    found: Verification, jit: Verification, repairs: Repairs, wait_s: float, shared: bool, on_wait: OnWait | None
+) -> None:
+    """Bring slices in order, behind their versions: a version that was set aside must leave its list."""
+    from gecli.cache.jit_survey import slicings
+    from gecli.cache.jit_verify import repair_slicing
+
+    told = {each.key for each in jit.problems if each.kind == "jit-broken"}
+    touched = {each.key for each in jit.problems}
+    for key, each in slicings(found.directory).items():
+        if key in told or (each.fault and touched & each.listed):
+            with _locked(jit.directory, key, repairs, wait_s, shared, on_wait) as is_held:
+                if is_held:
+                    repair_slicing(found.directory, key, repairs.done.append, file_mode(shared), full=not found.fast)
 
 
 def _repair_layer(found: Verification, repairs: Repairs, wait_s: float, shared: bool, on_wait: OnWait | None) -> None:
     mode = file_mode(shared)
-    keys = {each.key for each in found.problems if each.key and each.kind not in BEYOND_REPAIR}
+    keys = {each.key for each in found.problems if each.key and each.kind not in (*BEYOND_REPAIR, "jit-broken")}
     for key in sorted(keys):
-        try:
-            with KeyLock(found.directory, key, timeout_s=wait_s, on_wait=on_wait, shared=shared):
+        with _locked(found.directory, key, repairs, wait_s, shared, on_wait) as is_held:
+            if is_held:
                 _repair_key(found, key, repairs.done.append, mode)
+    if any(each.kind in OF_WEIGHTS for each in found.problems):
+        _repair_weights(found, repairs)
+
+
+@contextmanager
+def _locked(
+    directory: str, key: str, repairs: Repairs, wait_s: float, shared: bool, on_wait: OnWait | None
+) -> Iterator[bool]:
+    """The lock of a key for the block; False, and told, when it is not to be had."""
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(KeyLock(directory, key, timeout_s=wait_s, on_wait=on_wait, shared=shared))
         except LockTimeout as error:
             repairs.busy[key] = str(error)
         except LockUnavailable as error:
             repairs.busy[key] = str(error)
             repairs.closed.add(key)
-    if any(each.kind in OF_WEIGHTS for each in found.problems):
-        _repair_weights(found, repairs)
+        yield key not in repairs.busy
 
 
 def _repair_weights(found: Verification, repairs: Repairs) -> None:
@@ -88,10 +117,6 @@ def _repair_weights(found: Verification, repairs: Repairs) -> None:
 
 def _repair_key(found: Verification, key: str, say: Callable[[str], None], mode: int) -> None:
     directory = found.directory
-    for problem in found.problems:
-        if problem.kind == "jit-broken" and problem.key == key and chain_fault(os.path.dirname(directory), key):
-            set_aside(directory, [problem.path])  # the next run cuts the graph again
-            say(f"the slices of key {key} were set aside ({problem.kind})")
     if any(each.kind in OF_INDEXES for each in found.problems if each.key == key):
         for sentence in recover(directory, key, StatIndex(trusting=False), mode):
             say(sentence)

@@ -12,12 +12,13 @@ import stat
 from collections.abc import Iterable
 from dataclasses import field, replace
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 from gecli.cache.cache_conf import BrokenConf, read_cache_conf
 from gecli.cache.candidate import damaged_file, looks_like_om, maker_of, missing_file
 from gecli.cache.graph_key import is_graph_key
 from gecli.cache.index import SUFFIX, IndexContent, IndexRecord, UnreadableIndex, read_index
-from gecli.cache.layout import FILE_PATTERN, OM, PRIVATE, SIDECAR, entry_path, quarantine_dir, request_dir, stat_dir
+from gecli.cache.layout import FILE_PATTERN, OM, PRIVATE, SIDECAR, quarantine_dir, request_dir, stat_dir
 from gecli.cache.lock import is_busy
 from gecli.cache.recovery import adoptable, files_of, names_by_key
 from gecli.cache.sidecar import InvalidSidecar, Sidecar, last_used_ns, read_sidecar
@@ -26,14 +27,19 @@ from gecli.cache.weight_files import BadWeightRow, WeightRange, damaged_weight, 
 from gecli.records import dataclass
 from gecli.version import __version__
 
+if TYPE_CHECKING:
+    from gecli.cache.jit_survey import Slicing
+
 # The worst first: an entry shows the first of its problems in this order.
 STATES = (
     "index-corrupt", "io-error", "bad-path", "om-missing", "om-corrupt", "rdcpkt-missing", "rdcpkt-corrupt",
     "sidecar-invalid", "weights-missing", "weights-corrupt", "duplicate-files", "orphan", "shadowed", "superseded",
-    "jit-orphan", "stale-toolchain", "unconfirmed", "recovered", "foreign", "legacy", "busy", "ok",
+    "jit-broken", "jit-orphan", "jit-stale", "stale-toolchain", "unconfirmed", "recovered", "foreign", "legacy", "busy",
+    "ok",
 )  # fmt: skip
 BROKEN = frozenset(STATES[: STATES.index("orphan")]) - {"index-corrupt", "io-error", "duplicate-files"}
 JIT = "jit"
+QUARANTINE = "quarantine"
 OF_FILES = ("tmp", "orphan")  # states of files that belong to no entry; `orphan` also of an entry without a record
 TEMPORARY = re.compile(r"\..+\.tmp\.\d+\.[0-9a-f]+")
 
@@ -57,6 +63,8 @@ class EntryRow:
     weights: tuple[WeightRange, ...] = ()
     shares_weights: bool = False  # another entry refers to the same bytes
     waits: bool = False  # with cache_manual_check it is not used before it is confirmed
+    graph: str = ""  # in the JIT layer: the key of the graph that it is a version of
+    is_slicing: bool = False  # the slices of that graph, not an entry
 
     @property
     def weights_bytes(self) -> int:
@@ -70,7 +78,7 @@ class EntryRow:
 
 @dataclass(frozen=True, slots=True)
 class LooseFile:
-    """A file without an entry. `kind`: orphan, tmp, hint, lock, unknown."""
+    """A file without an entry. `kind`: orphan, tmp, hint, lock, quarantine, unknown."""
 
     path: str
     kind: str
@@ -90,6 +98,12 @@ class Survey:
     broken_indexes: list[str] = field(default_factory=list)
     reclaimable_bytes: int = 0  # filled in by who asks gc
     jit: Survey | None = None  # the same of the JIT layer, which is a cache directory inside
+    slicings: dict[str, Slicing] = field(default_factory=dict)  # of the JIT layer, whatever keys were asked for
+    key_glob: str | None = None
+
+    @property
+    def layers(self) -> list[Survey]:
+        return [self] if self.jit is None else [self, self.jit]
 
     @property
     def all_rows(self) -> list[EntryRow]:
@@ -98,6 +112,11 @@ class Survey:
     @property
     def total_bytes(self) -> int:
         return sum(row.size_bytes for row in self.rows)
+
+    @property
+    def quarantined(self) -> list[LooseFile]:
+        """What was set aside in any layer."""
+        return [each for layer in self.layers for each in layer.loose if each.kind == QUARANTINE]
 
     def weights_bytes(self, rows: Iterable[EntryRow]) -> int:
         """The weights that these entries refer to, each counted once."""
@@ -116,23 +135,74 @@ def survey(directory: str, key_glob: str | None = None) -> Survey:
 
 def _of_jit(directory: str, found: Survey, key_glob: str | None) -> Survey:
     """The JIT layer: versions that no slice lists are orphans; a key is that of a version or of its graph."""
-    from gecli.cache.jit_survey import listed_versions
+    from gecli.cache.jit_survey import slicings, temporary_trees
+    from gecli.cache.quarantine import tree_bytes
 
-    listed = listed_versions(directory)
-    rows = []
-    for row in found.rows:
-        if selected(row.key, key_glob) or selected((listed or {}).get(row.key, ""), key_glob):
-            is_orphan = listed is not None and row.key not in listed
-            rows.append(_with(replace(row, layer="jit"), ("jit-orphan",) * is_orphan))
-    found.rows = rows
+    found.slicings, found.key_glob = slicings(directory), key_glob
+    graphs = _graphs_of(found)
+    found.busy_keys |= {graph for graph in set(graphs.values()) if graph and is_busy(found.directory, graph)}
+    rows = [_of_graph(row, graphs[row.key], found) for row in found.rows]
+    rows += [_row_of_slicing(each, found.rows) for each in found.slicings.values()]
+    found.rows = [row for row in rows if selected(row.key, key_glob) or selected(row.graph, key_glob)]
     found.loose = [each for each in found.loose if selected(each.key, key_glob)]
+    for each in found.slicings.values():
+        if selected(each.key, key_glob):
+            found.loose += [LooseFile(path, "tmp", size, when, each.key) for path, when, size in each.temporaries]
+            found.loose += [
+                LooseFile(os.path.join(each.home, name), "unknown", 0, 0.0, each.key) for name in each.strays
+            ]
+    found.loose += [LooseFile(path, "tmp", tree_bytes(path), when) for path, when in temporary_trees(directory)]
     found.broken_indexes = [key for key in found.broken_indexes if selected(key, key_glob)]
     return found
 
 
+def _graphs_of(found: Survey) -> dict[str, str]:
+    """The graph key of every version: that of the slices that list it, else the one in its name."""
+    from gecli.cache.jit_survey import graph_of_version
+
+    locks = [each.key for each in found.loose if each.kind == "lock"]
+    known = sorted({*found.slicings, *locks})
+    listing = {version: key for key, each in found.slicings.items() for version in each.listed}
+    return {row.key: listing.get(row.key) or graph_of_version(row.key, known) for row in found.rows}
+
+
+def _of_graph(row: EntryRow, graph: str, found: Survey) -> EntryRow:
+    each = found.slicings.get(graph)
+    problems: tuple[str, ...] = ("busy",) if graph in found.busy_keys else ()
+    if each is None or row.key not in each.listed:
+        # What a damaged list said of the version is not known: it goes with that list.
+        is_lost = each is not None and "jit-broken" in each.problems
+        problems = ("jit-broken" if is_lost else "jit-orphan", *problems)
+    elif row.key in each.unfit:
+        problems = ("jit-stale", *problems)
+    return _with(replace(row, layer="jit", graph=graph), problems)
+
+
+def _row_of_slicing(each: Slicing, rows: Iterable[EntryRow]) -> EntryRow:
+    """The slices of a graph as a row; they are used when their versions are."""
+    from gecli.cache.jit_files import HIERARCHY
+
+    listed = each.listed
+    used = max([each.changed_s, *(row.used_s for row in rows if row.key in listed)])
+    made_by = "ge" if "foreign" in each.problems else "gecli"
+    return EntryRow(
+        each.key,
+        os.path.join(HIERARCHY, each.key),
+        each.created_s,
+        used,
+        each.size_bytes,
+        (*each.problems, *("busy",) * each.is_busy),
+        fingerprint="" if each.facts is None else each.facts.graph.removeprefix("sha256:"),
+        made_by=made_by,
+        layer=JIT,
+        graph=each.key,
+        is_slicing=True,
+    )
+
+
 def _survey(directory: str, key_glob: str | None) -> Survey:
     names = set(os.listdir(directory))
-    found = Survey(directory)
+    found = Survey(directory, key_glob=key_glob)
     is_manual = _is_manual(directory)
     owned: set[str] = set()
     by_key = names_by_key(names)
@@ -159,7 +229,8 @@ def _survey(directory: str, key_glob: str | None) -> Survey:
 
 
 def _with(row: EntryRow, problems: tuple[str, ...]) -> EntryRow:
-    return replace(row, problems=(*row.problems, *problems)) if problems else row
+    more = tuple(each for each in problems if each not in row.problems)
+    return replace(row, problems=(*row.problems, *more)) if more else row
 
 
 def _is_manual(directory: str) -> bool:
@@ -366,7 +437,9 @@ def _loose(directory: str, name: str, owners: set[str], key_glob: str | None) ->
 
 
 def _private(directory: str) -> list[LooseFile]:
-    """Files of the stat index, which are a cache of their own and never missed, and what writers left half made."""
+    """Hints, which are a cache of their own and never missed, what writers left half made, and what was set aside."""
+    from gecli.cache.quarantine import quarantined
+
     found = []
     for folder in (stat_dir(directory), request_dir(directory), quarantine_dir(directory)):
         try:
@@ -376,16 +449,13 @@ def _private(directory: str) -> list[LooseFile]:
         for name in names:
             is_temporary = TEMPORARY.fullmatch(name) is not None
             path = os.path.join(folder, name)
-            status = _status(path) if is_temporary or folder == stat_dir(directory) else None
+            status = _status(path) if is_temporary or folder != quarantine_dir(directory) else None
             if status is not None and not stat.S_ISDIR(status.st_mode):
                 kind = "tmp" if is_temporary else "hint"
                 found.append(LooseFile(path, kind, status.st_size, status.st_mtime))
+    found += [LooseFile(each.path, QUARANTINE, each.size_bytes, each.since_s) for each in quarantined(directory)]
     return found
 
 
 def selected(key: str, glob: str | None) -> bool:
     return glob is None or fnmatch.fnmatchcase(key, glob)
-
-
-def exists(directory: str, row: EntryRow) -> bool:
-    return os.path.exists(entry_path(directory, row.stem, OM))

@@ -86,7 +86,7 @@ def verify(directory: str, key_glob: str | None = None, *, fast: bool = False) -
     inside = os.path.join(directory, JIT)
     if os.path.isdir(inside):
         found.jit = _verify(inside, _jit_glob(key_glob), fast=fast)
-        found.jit.problems += _broken_chains(directory, key_glob)
+        _check_slices(found.jit, directory, key_glob)
     return found
 
 
@@ -95,14 +95,21 @@ def _jit_glob(key_glob: str | None) -> str | None:
     return None if key_glob is None else f"{key_glob}*"
 
 
-def _broken_chains(directory: str, key_glob: str | None) -> Iterator[Problem]:
-    from gecli.cache.jit_files import hierarchy_dir
-    from gecli.cache.jit_survey import chain_fault, user_keys
+def _check_slices(found: Verification, directory: str, key_glob: str | None) -> None:
+    """Count the slices of every graph and check how they hang together."""
+    from gecli.cache.jit_verify import slicings_of
 
-    for key in user_keys(directory):
-        fault = chain_fault(directory, key) if selected(key, key_glob) else ""
-        if fault and not is_busy(os.path.join(directory, JIT), key):
-            yield Problem("jit-broken", fault, key, path=hierarchy_dir(directory, key))
+    for each in slicings_of(directory, lambda key: selected(key, key_glob), full=not found.fast):
+        found.files += len(each.files)
+        found.size_bytes += each.size_bytes
+        if "foreign" in each.problems:
+            found.notes.append(f"the slices of key {each.key} were cut by another tool and were not checked")
+        if not each.fault:
+            continue
+        if each.is_busy:
+            found.busy.append(each.key)
+        else:
+            found.problems.append(Problem("jit-broken", each.fault, each.key, path=each.home))
 
 
 def _verify(directory: str, key_glob: str | None, *, fast: bool) -> Verification:

@@ -10,7 +10,7 @@ from gecli.cli.cache_schema import print_schema
 from gecli.cli.invocation import Invocation
 
 if TYPE_CHECKING:
-    from gecli.cache.gc import Action, GcPolicy, Outcome
+    from gecli.cache.gc_actions import Action, GcPolicy, Outcome
     from gecli.cache.survey import EntryRow, Survey
     from gecli.cli.console import Console
     from gecli.options.values import Options
@@ -30,7 +30,7 @@ def cache_ls(invocation: Invocation) -> int:
     found.reclaimable_bytes = _reclaimable(found)
     rows = _shown_rows(options, found)
     if states := _states(options):
-        for layer in (found, *((found.jit,) if found.jit is not None else ())):
+        for layer in found.layers:
             layer.loose = [each for each in layer.loose if each.kind in states]
             layer.broken_indexes = layer.broken_indexes if "index-corrupt" in states else []
     _tell_broken_indexes(found, console)
@@ -50,14 +50,14 @@ def cache_ls(invocation: Invocation) -> int:
 
 def _reclaimable(found: Survey) -> int:
     """What a plain gc would free now."""
-    from gecli.cache.gc import GcPolicy, select
+    from gecli.cache.gc import select
+    from gecli.cache.gc_actions import GcPolicy
 
     return sum(each.size_bytes for each in select(found, GcPolicy(), time.time()) if each.verb == "remove")
 
 
 def _broken_indexes(found: Survey) -> list[tuple[str, str]]:
-    layers = [found] if found.jit is None else [found, found.jit]
-    return [(layer.directory, key) for layer in layers for key in layer.broken_indexes]
+    return [(layer.directory, key) for layer in found.layers for key in layer.broken_indexes]
 
 
 def _tell_broken_indexes(found: Survey, console: Console) -> None:
@@ -78,7 +78,8 @@ def cache_gc(invocation: Invocation) -> int:
     options, console = invocation.resolve(), invocation.console
     if options.flag("print-schema"):
         return print_schema(invocation.subcommand, console)
-    from gecli.cache.gc import Outcome, select
+    from gecli.cache.gc import select
+    from gecli.cache.gc_actions import Outcome
     from gecli.report.cache_report import action_line, gc_document, gc_summary, unknown_files
 
     operands_of(invocation)
@@ -93,7 +94,7 @@ def cache_gc(invocation: Invocation) -> int:
         console.say("nothing was removed")
         return 0
     if dry_run:
-        busy = found.busy_keys | (found.jit.busy_keys if found.jit is not None else set())
+        busy = {key for layer in found.layers for key in layer.busy_keys}
         outcome = Outcome(done=actions, busy=sorted(busy))
     else:
         outcome = _collected(found, actions, wait_s, policy.grace_s)
@@ -159,11 +160,13 @@ def _states(options: Options) -> list[str]:
 
 
 def _policy(options: Options) -> GcPolicy:
-    from gecli.cache.gc import LOCK_AGE_S, GcPolicy
+    from gecli.cache.gc_actions import LOCK_AGE_S, GcPolicy
 
     states = [name for name in ("superseded", "foreign", "shadowed", "stale-toolchain") if options.flag(name)]
     states += ["legacy"] if options.flag("foreign") else []
-    classes = [name for name in ("unreferenced-weights", "orphans", "tmp", "broken") if options.flag(name)]
+    classes = [
+        name for name in ("unreferenced-weights", "orphans", "tmp", "broken", "quarantine") if options.flag(name)
+    ]
     grace = options.get("grace")
     return GcPolicy(
         max_age_s=options.get("max-age"),

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from gecli.cache.cache_conf import NAME
-from gecli.cache.gc import Action, Outcome
+from gecli.cache.gc_actions import Action, Outcome
 from gecli.cache.survey import JIT, EntryRow, LooseFile, Survey
 from gecli.cache.weight_sweep import combined_shares
 from gecli.report.sizes import counted, size_text
@@ -74,10 +74,11 @@ def footer(rows: Sequence[EntryRow], found: Survey, *, human: bool) -> str:
     totals = totals_of(rows, found)
     shown = size_text if human else str
     weights = f"{shown(totals['weights_bytes'])} bytes of weights, " if totals["weights_bytes"] else ""
+    aside = f"{shown(totals['quarantine_bytes'])} bytes set aside, " if found.quarantined else ""
     return (
         (
             f"{counted(totals['entries'], 'entry', 'entries')}, {counted(totals['keys'], 'key')}, "
-            f"{shown(totals['bytes'])} bytes, {weights}"
+            f"{shown(totals['bytes'])} bytes, {weights}{aside}"
             f"{shown(totals['reclaimable_bytes'])} reclaimable; {OP_LAYER}"
         )
         .replace("B bytes", "B")
@@ -107,6 +108,12 @@ def _owners_in(found: Survey, rows: Sequence[EntryRow]) -> list[tuple[str, str]]
     from gecli.cache.weight_files import FOLDER, weight_files_of
 
     owned = [(os.path.basename(path), row.stem) for row in rows for path in files_of(found.directory, row.stem)]
+    owned += [
+        (os.path.join(row.stem, name), row.stem)
+        for row in rows
+        if row.is_slicing
+        for name in sorted(found.slicings[row.key].files)
+    ]
     weights: dict[str, list[str]] = {}
     for row in rows:
         for name in weight_files_of(row.weights):
@@ -136,10 +143,13 @@ def _other_weights(directory: str, known: Collection[str]) -> list[tuple[str, st
 
 def totals_of(rows: Sequence[EntryRow], found: Survey) -> dict[str, int]:
     """Sums over the rows shown; reclaimable is what a plain gc removes, whatever is shown."""
+    entries = [row for row in rows if not row.is_slicing]
     return {
-        "entries": len(rows),
-        "keys": len({row.key for row in rows}),
+        "entries": len(entries),
+        "keys": len({row.key for row in entries}),
         "bytes": sum(row.size_bytes for row in rows),
+        "slices_bytes": sum(row.size_bytes for row in rows if row.is_slicing),
+        "quarantine_bytes": sum(each.size_bytes for each in found.quarantined),
         "weights_bytes": found.weights_bytes(rows),
         "reclaimable_bytes": found.reclaimable_bytes,
     }
@@ -147,12 +157,13 @@ def totals_of(rows: Sequence[EntryRow], found: Survey) -> dict[str, int]:
 
 def ls_document(rows: Sequence[EntryRow], found: Survey, *, with_files: bool = False) -> dict[str, Any]:
     files = {"files": [{"path": name, "owner": owner} for name, owner in owners_of_files(rows, found)]}
-    layers = [found] if found.jit is None else [found, found.jit]
+    layers = found.layers
     return {
         **(files if with_files else {}),
         "schema": "gecli.cache-ls/1",
         "cache_dir": found.directory,
-        "entries": [_entry_json(row) for row in rows],
+        "entries": [_entry_json(row) for row in rows if not row.is_slicing],
+        "slices": [_slices_json(row, found) for row in rows if row.is_slicing],
         "loose_files": [_loose_json(each) for layer in layers for each in layer.loose],
         "broken_indexes": [key for layer in layers for key in layer.broken_indexes],
         "totals": totals_of(rows, found),
@@ -175,7 +186,7 @@ def unknown_files(found: Survey) -> list[str]:
     """Files that are none of a cache; nobody removes them."""
     import os
 
-    layers = [found] if found.jit is None else [found, found.jit]
+    layers = found.layers
     names = [each.path for layer in layers for each in layer.loose if each.kind == "unknown"]
     return [os.path.relpath(path, found.directory) for path in names]
 
@@ -231,6 +242,26 @@ def _entry_json(row: EntryRow) -> dict[str, Any]:
         "by": row.made_by,
         "state": row.state,
         "problems": list(row.problems),
+    }
+
+
+def _slices_json(row: EntryRow, found: Survey) -> dict[str, Any]:
+    """The slices of one graph: how many there are, with how many versions."""
+    assert found.jit is not None
+    slicing = found.jit.slicings[row.key]
+    return {
+        "key": row.key,
+        "path": f"{JIT}/{row.stem}",
+        "slices": len(slicing.versions),
+        "versions": len(slicing.listed),
+        "created": _time_text(row.created_s),
+        "last_used": _time_text(row.used_s),
+        "size": row.size_bytes,
+        "fp": row.fingerprint or None,
+        "by": row.made_by,
+        "state": row.state,
+        "problems": list(row.problems),
+        "why": slicing.fault or None,
     }
 
 

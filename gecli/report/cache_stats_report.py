@@ -26,14 +26,18 @@ WIDTH = 24
 
 
 def stats_document(found: Survey, by_key: Mapping[str, Counts], since_s: float | None) -> dict[str, Any]:
-    rows = found.all_rows
+    rows = [row for row in found.all_rows if not row.is_slicing]
+    slices = [row for row in found.all_rows if row.is_slicing]
+    aside = found.quarantined
     return {
         "schema": "gecli.cache-stats/1",
         "cache_dir": found.directory,
         "since": None if since_s is None else _time_text(since_s),
         "entries": len(rows),
         "keys": len({row.key for row in rows}),
-        "bytes": sum(row.size_bytes for row in rows),
+        "bytes": sum(row.size_bytes for row in found.all_rows),
+        "slices": {"graphs": len(slices), "bytes": sum(row.size_bytes for row in slices)},
+        "quarantine": {"items": len(aside), "bytes": sum(each.size_bytes for each in aside)},
         "weights_bytes": found.weights_bytes(rows),
         "oldest": _extreme(sorted(rows, key=lambda row: (row.created_s, row.stem))[:1]),
         "newest": _extreme(sorted(rows, key=lambda row: (row.created_s, row.stem))[-1:]),
@@ -52,6 +56,13 @@ def stats_lines(document: Mapping[str, Any], *, human: bool, by_key: bool) -> li
     weights = document["weights_bytes"]
     more = f", {size(weights)}{unit} of weights" if weights else ""
     lines = [_line("contents", f"{inside}, {size(document['bytes'])}{unit}{more}")]
+    slices, aside = document["slices"], document["quarantine"]
+    if slices["graphs"]:
+        lines.append(
+            _line("slices", f"of {counted(slices['graphs'], 'graph')}, {size(slices['bytes'])}{unit} of these")
+        )
+    if aside["items"]:
+        lines.append(_line("set aside", f"{counted(aside['items'], 'item')}, {size(aside['bytes'])}{unit}"))
     for name in ("oldest", "newest", "biggest"):
         each = document[name]
         if each is not None:

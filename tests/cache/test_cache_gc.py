@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from gecli.cache.cache_conf import CacheConf
-from gecli.cache.gc import Action, GcPolicy, collect, collect_sometimes, select
+from gecli.cache.gc import collect, collect_sometimes, select
+from gecli.cache.gc_actions import Action, GcPolicy
 from gecli.cache.layout import host_name
 from gecli.cache.lock import KeyLock, LockUnavailable
 from gecli.cache.store import Written
@@ -288,10 +289,66 @@ def test_what_killed_writers_left_in_the_private_directories_goes(cache: Path) -
         f".a.idx.tmp.{DEAD_PID}.ab12cd34",
         f".gecli/inflight/{host_name()}-{DEAD_PID}-0123456789ab.json",  # empty: it was not even written
     ]
-    stays = [f".gecli/inflight/elsewhere-{DEAD_PID}-0123456789ab.json", ".gecli/inflight/notes.txt", ".gecli/req/0123"]
+    stays = [f".gecli/inflight/elsewhere-{DEAD_PID}-0123456789ab.json", ".gecli/inflight/notes.txt"]
     for name in left + stays:
         (cache / name).parent.mkdir(parents=True, exist_ok=True)
         (cache / name).write_bytes(b"")
         os.utime(cache / name, (NOW - DAY, NOW - DAY))
     assert {action.why for action in run(cache, GcPolicy())} == {"tmp"}
     assert [name for name in left + stays if (cache / name).exists()] == stays
+
+
+def test_hints_go_with_their_entry_and_those_that_lead_nowhere_go(cache: Path, store: Store) -> None:
+    request = "ab" * 32
+    kept = store("c", "kept", used_s=NOW).stem
+    stem = store("c", "gone", requests=(f"sha256:{request}",), used_s=NOW - 40 * DAY).stem
+    hints = {request: stem, "cd" * 32: "c_20200101_000000", "ef" * 32: kept}
+    (cache / ".gecli/req").mkdir(parents=True, exist_ok=True)
+    for name, entry in hints.items():
+        (cache / ".gecli/req" / name).write_text(f"c\n{entry}\n")
+        os.utime(cache / ".gecli/req" / name, (NOW, NOW))
+    assert stems(run(cache, GcPolicy())) == [f"{'cd' * 32}:hint"]
+    run(cache, GcPolicy(max_age_s=30 * DAY))
+    assert [path.name for path in (cache / ".gecli/req").iterdir()] == ["ef" * 32]
+
+
+def test_a_request_of_a_sidecar_leads_to_no_file_elsewhere(cache: Path, store: Store) -> None:
+    precious = cache / "precious"
+    precious.write_bytes(b"x")
+    store("c", "hostile", requests=("sha256:../../precious",), used_s=NOW)
+    run(cache, GcPolicy(everything=True))
+    assert precious.exists()
+
+
+def test_what_was_set_aside_counts_for_the_size_limit_and_goes_first(cache: Path) -> None:
+    aside = cache / ".gecli/quarantine"
+    aside.mkdir(parents=True)
+    for day in (1, 2):
+        (aside / f"a.idx.2027010{day}T000000Z").write_bytes(b"x" * 50)
+    total = survey(str(cache)).total_bytes
+    assert stems(run(cache, GcPolicy(max_size_bytes=total + 99))) == ["a.idx.20270101T000000Z:max-size"]
+    found = stems(run(cache, GcPolicy(max_size_bytes=total - 1)))
+    assert found == ["a.idx.20270102T000000Z:max-size", "a_t:max-size"]
+
+
+@pytest.mark.parametrize(
+    ("name", "since"),
+    [
+        ("k.idx.20260101T000000Z", 1767225600),
+        ("k.idx.20260101T000000Z.3", 1767225600),
+        ("k.records.20260101T000000Z.json", 1767225600),
+        ("k.records.20260101T000000Z.json.1", 1767225600),
+        ("jit-k.20260101T000000Z-2", 1767225600),
+        ("k.20260101T000000Z.om", None),
+        ("k.20269901T000000Z", None),
+    ],
+)
+def test_the_age_of_what_was_set_aside_stands_in_its_name(name: str, since: float | None, tmp_path: Path) -> None:
+    from gecli.cache.quarantine import quarantined
+
+    folder = tmp_path / ".gecli/quarantine"
+    folder.mkdir(parents=True)
+    (folder / name).write_bytes(b"x")
+    os.utime(folder / name, (5, 5))
+    (found,) = quarantined(str(tmp_path))
+    assert found.since_s == (since or pytest.approx(time.time(), abs=60))

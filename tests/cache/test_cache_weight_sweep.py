@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from gecli.artifacts.weight_meta import WeightMeta
-from gecli.cache.gc import GcPolicy, Outcome, collect, select
+from gecli.cache.gc import collect, select
+from gecli.cache.gc_actions import GcPolicy, Outcome
 from gecli.cache.layout import host_name
 from gecli.cache.repair import repair
 from gecli.cache.survey import survey

@@ -124,7 +124,8 @@ def test_gc_reports_files_of_others_and_leaves_them(gecli: Run, cache: Path) -> 
 def test_gc_has_a_document(gecli: Run, cache: Path) -> None:
     document = json.loads(gecli("cache", "gc", "--cache-dir", "cache", "--all", "--json").stdout)
     assert document["schema"] == "gecli.cache-gc/1"
-    assert [action["why"] for action in document["actions"]] == ["all", "all"]
+    assert [action["why"] for action in document["actions"] if action["key"]] == ["all", "all"]
+    assert {action["why"] for action in document["actions"] if not action["key"]} == {"hint"}
     assert document["freed_bytes"] > 0
 
 
@@ -208,3 +209,62 @@ def test_gc_of_everything_asks_nobody_in_a_script(gecli: Run, cache: Path) -> No
     assert gecli("cache", "gc", "--cache-dir", "cache", "--all").returncode == 0
     assert list(cache.glob("*.om")) == []
     assert "a script that gives them removes at once" in " ".join(gecli("cache", "gc", "--help").stdout.split())
+
+
+def test_ages_and_sizes_have_units_and_the_help_says_them(gecli: Run, cache: Path) -> None:
+    words = ("cache", "gc", "--cache-dir", "cache", "--dry-run", "--max-age")
+    for age, count in (("9d", 1), ("11d", 0), ("700000", 1), ("1000000", 0), ("12h", 1), ("2w", 0)):
+        assert gecli(*words, age).stdout.splitlines()[-1].startswith(f"would remove {count},"), age
+    text = " ".join(gecli("cache", "gc", "--help").stdout.split())
+    assert "30d, 12h, 90m; a number alone is seconds" in text and "10G, 512M; a number alone is bytes" in text
+
+
+def test_nothing_is_left_but_what_the_documents_name(gecli: Run, cache: Path) -> None:
+    words = (str(DIGITS), "--cache-dir", "cache", "--external-weight", "split")
+    assert gecli("compile", *words, "-o", "y", "--graph-key", "k").returncode == 0
+    (cache / "cache.conf").write_text("{}")
+    (cache / ".gecli/gc.stamp").write_bytes(b"")
+    (cache / ".gecli/quarantine").mkdir(exist_ok=True)
+    (cache / ".gecli/quarantine/k.idx.20260101T000000Z").write_bytes(b"x")
+    gecli("cache", "gc", "--cache-dir", "cache")  # makes gc's own lock
+    before = contents(cache)
+    planned = json.loads(
+        gecli("cache", "gc", "--cache-dir", "cache", "--all", "--grace", "0", "--locks", "--dry-run", "--json").stdout
+    )
+    assert contents(cache) == before
+    done = json.loads(gecli("cache", "gc", "--cache-dir", "cache", "--all", "--grace", "0", "--locks", "--json").stdout)
+    assert (done["actions"], done["spared"]) == (planned["actions"], [])
+    left = {os.path.relpath(path, cache) for path in contents(cache)}
+    assert {name for name in left if not name.startswith(".gecli/stats/")} == {"cache.conf"}
+
+
+def test_without_locks_they_stay_and_so_does_meta_json(gecli: Run, cache: Path) -> None:
+    gecli("compile", str(DIGITS), "--cache-dir", "cache", "--external-weight", "split", "-o", "y", "--graph-key", "k")
+    gecli("cache", "gc", "--cache-dir", "cache", "--all", "--grace", "0")
+    left = {os.path.relpath(path, cache) for path in contents(cache)}
+    assert {name for name in left if not name.startswith(".gecli/stats/")} == {
+        "k.lock", "other.lock", "weight/meta.json", ".gecli/gc.lock",
+    }  # fmt: skip
+
+
+def test_what_was_set_aside_is_shown_and_removed_on_request(gecli: Run, cache: Path) -> None:
+    aside = cache / ".gecli/quarantine"
+    aside.mkdir(exist_ok=True)
+    (aside / "k.idx.20260101T000000Z").write_bytes(b"x" * 30)
+    stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+    (aside / f"jit-k.{stamp}").mkdir()
+    (aside / f"jit-k.{stamp}/gecli_slicing.json").write_bytes(b"x" * 12)
+    listed = gecli("cache", "ls", "--cache-dir", "cache").stdout.splitlines()[-1]
+    assert "42 bytes set aside, 30 reclaimable" in listed
+    files = gecli("cache", "ls", "--cache-dir", "cache", "--files").stdout
+    assert ".gecli/quarantine/k.idx.20260101T000000Z  (quarantine)" in files
+    stats = json.loads(gecli("cache", "stats", "--cache-dir", "cache", "--json").stdout)
+    assert stats["quarantine"] == {"items": 2, "bytes": 42}
+    assert "set aside               2 items, 42 bytes" in gecli("cache", "stats", "--cache-dir", "cache").stdout
+    gecli("cache", "gc", "--cache-dir", "cache")
+    assert [path.name for path in aside.iterdir()] == [f"jit-k.{stamp}"]
+    gecli("cache", "gc", "--cache-dir", "cache", "--quarantine")
+    assert len(list(aside.iterdir())) == 1  # younger than --grace
+    document = json.loads(gecli("cache", "gc", "--cache-dir", "cache", "--quarantine", "--grace", "0", "--json").stdout)
+    assert [(each["why"], each["bytes"]) for each in document["actions"]] == [("quarantine", 12)]
+    assert list(aside.iterdir()) == [] and len(list(cache.glob("*.om"))) == 2

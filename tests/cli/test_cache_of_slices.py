@@ -65,9 +65,18 @@ def test_ls_lists_versions_beside_whole_models(gecli: Run, jit: Path) -> None:
     rows = document(gecli, "ls", "--files")
     assert [(row["layer"], row["state"]) for row in rows["entries"]] == [("graph", "ok"), ("jit", "ok"), ("jit", "ok")]
     assert {f"jit/{path.name}" for path in jit.glob("*.om")} <= {each["path"] for each in rows["files"]}
+    assert {f"jit/{path.relative_to(jit)}" for path in jit.rglob("*.pb")} <= {each["path"] for each in rows["files"]}
+    (found,) = rows["slices"]
+    assert (found["key"], found["slices"], found["versions"], found["state"]) == ("rows", 2, 2, "ok")
+    sizes = [path.stat().st_size for path in (jit / "slicing_hierarchy").rglob("*") if path.is_file()]
+    assert found["size"] == rows["totals"]["slices_bytes"] == sum(sizes) > 0
+    assert rows["totals"]["bytes"] == sum(row["size"] for row in (*rows["entries"], *rows["slices"]))
     assert [row["layer"] for row in document(gecli, "ls", "--layer", "jit")["entries"]] == ["jit", "jit"]
     assert len(document(gecli, "ls", "--key", "rows")["entries"]) == 2
-    assert document(gecli, "stats")["entries"] == 3
+    stats = document(gecli, "stats")
+    assert (stats["entries"], stats["slices"]) == (3, {"graphs": 1, "bytes": sum(sizes)})
+    lines = gecli("cache", "ls", "--cache-dir", "c").stdout.splitlines()
+    assert [line.split()[:3] for line in lines if "slicing" in line] == [["rows", "slicing_hierarchy/rows", "jit"]]
 
 
 def test_a_version_that_no_slice_lists_is_garbage_once_it_is_old(gecli: Run, jit: Path) -> None:
@@ -83,16 +92,19 @@ def test_a_version_that_no_slice_lists_is_garbage_once_it_is_old(gecli: Run, jit
     assert list((jit.parent).glob("d_*.om")) != []
 
 
-def test_a_list_that_cannot_be_read_makes_no_orphans(gecli: Run, jit: Path) -> None:
+def test_a_list_that_cannot_be_read_makes_no_orphans_and_is_written_anew(gecli: Run, jit: Path) -> None:
     next(jit.rglob("gep_list.json")).write_text("{")
     age(jit)
-    assert document(gecli, "gc")["actions"] == []
+    planned = document(gecli, "gc")["actions"]
+    assert [(each["verb"], each["what"]) for each in planned] == [("rebuild", "jit/slicing_hierarchy/rows")]
+    assert {row["state"] for row in document(gecli, "ls")["entries"]} == {"ok"}
+    assert "2 from the cache" in gecli(*RUN).stderr
 
 
 def test_policies_reach_the_layer(gecli: Run, jit: Path) -> None:
     age(jit)
     removed = document(gecli, "gc", "--max-age", "12h")["actions"]
-    assert [each["what"].startswith("jit/rows_") for each in removed] == [True, True]
+    assert [each["what"].rstrip("0123456789_") for each in removed] == ["jit/slicing_hierarchy/rows", *["jit/rows"] * 2]
     assert gecli(*RUN).returncode == 0  # compiled again
     assert len(list(jit.glob("*.om"))) == 2
 
@@ -107,11 +119,14 @@ def test_a_damaged_version_is_found_set_aside_and_compiled_again(gecli: Run, jit
     assert found["entries"] == 3
     assert document(gecli, "verify", "--repair")["well"]
     assert gecli(*RUN).returncode == 0
-    assert document(gecli, "verify")["entries"] == 3
+    assert document(gecli, "verify")["well"]
+    # The first slice had no other version, so the one of the second had nothing to follow.
+    states = [row["state"] for row in document(gecli, "ls", "--layer", "jit")["entries"]]
+    assert sorted(states) == ["jit-orphan", "ok", "ok"]
 
 
 @pytest.mark.parametrize("name", ["slice_graph.pb", "gecli_slicing.json", "slicing_result.json"])
-def test_a_broken_chain_is_found_and_set_aside(name: str, gecli: Run, jit: Path) -> None:
+def test_a_broken_chain_is_found_and_repaired(name: str, gecli: Run, jit: Path) -> None:
     path = next(jit.rglob(name))
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
@@ -119,7 +134,9 @@ def test_a_broken_chain_is_found_and_set_aside(name: str, gecli: Run, jit: Path)
     found = document(gecli, "verify", status=1)
     assert [(each["kind"], each["key"]) for each in found["problems"]] == [("jit-broken", "rows")]
     assert document(gecli, "verify", "--repair")["well"]
-    assert not (jit / "slicing_hierarchy/rows").exists()
+    is_list = name == "slicing_result.json"  # which the other files tell
+    assert (jit / "slicing_hierarchy/rows").exists() == is_list
+    assert len(list((jit.parent / ".gecli/quarantine").glob("jit-rows.*"))) == (not is_list)
     assert gecli(*RUN).returncode == 0
     assert json.loads((jit / "slicing_hierarchy/rows/slicing_result.json").read_text())["user_graph_key"] == "rows"
 
