@@ -65,6 +65,21 @@ class Guard:
             "checks": [_plain(check) for check in self.checks],
         }
 
+    @property
+    def free(self) -> int:
+        """How many sizes are symbols: a version with fewer is made for fewer inputs, and is the faster one."""
+        return sum(rule.dims.count(None) for rule in self.inputs)
+
+    def fixed(self, source: str) -> dict[tuple[int, int], int]:
+        """The numbers of this source that a check wants, by input and by dim or element."""
+        found = {}
+        for check in self.checks:
+            match check:
+                case ("eq", str(name), int(number)) if self.symbols.get(name, {}).get("source") == source:
+                    symbol = self.symbols[name]
+                    found[symbol["input"], symbol[SOURCES[source][-1]]] = number
+        return found
+
     def refusal(self, arrays: Sequence[Array], formats: Sequence[str]) -> str:
         """Why the guard does not hold for these inputs; empty when it does."""
         try:
@@ -101,6 +116,11 @@ def parse_guard(document: Any) -> Guard:
     for name, source in symbols.items():
         _require_source(name, source, len(rules))
     return Guard(rules, symbols, tuple(checks))
+
+
+def evaluated(expression: Any, symbols: Mapping[str, Mapping[str, Any]], arrays: Sequence[Array]) -> Number:
+    """The number behind one expression. Raises GuardError, ArithmeticError and ValueError."""
+    return _Evaluation(_Symbols(symbols, arrays).number).number(expression, 0)
 
 
 def _rule(index: int, each: Any) -> InputRule:

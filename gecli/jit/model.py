@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from gecli.cache.candidate import Rejected, Verdict, Wanted
 from gecli.cache.jit_files import REST_GRAPH, SLICE_GRAPH, Restored, StoredSlice
 from gecli.cache.jit_store import Graphs, JitStore
-from gecli.cache.lock import LockTimeout, LockUnavailable
-from gecli.errors import CacheError, Diagnostic, GecliError
+from gecli.cache.lock import KeyLock, LockTimeout, LockUnavailable
+from gecli.errors import CacheError, CompileError, Diagnostic, GecliError
 from gecli.ir.graph import Graph
 from gecli.jit.compiling import CompiledSlice, SliceCompiler, one_thread
 from gecli.jit.cut import cut
@@ -23,7 +23,7 @@ from gecli.jit.guard import Guard, GuardError, parse_guard
 from gecli.jit.points import CompiledVersion, ExecutionPoint
 from gecli.jit.slice_file import UnusableSlice, chunks_of, encoded, graph_digest, read_slice, sha256_of
 from gecli.jit.slices import taken_apart, whole
-from gecli.jit.specialise import Specialised, exact_guard, general, specialised
+from gecli.jit.specialise import Specialised, general, specialised
 from gecli.runtime.interface import OUT_NODES, Tensor, model_inputs, model_outputs
 from gecli.runtime.model import LoadedModel, Times, check_input
 from gecli.runtime.program import Watch
@@ -116,7 +116,7 @@ class JitModel(LoadedModel):
         point = self._usable(position)
         version = None if point is None else self._found(point, arrays)
         if point is not None and version is not None:
-            return point, version
+            return point, self._own(point, version, arrays) if point.runs_often(version, arrays) else version
         with self._locked() as held:
             if held is not None:
                 self._refresh()
@@ -139,6 +139,24 @@ class JitModel(LoadedModel):
                 return version
             point.versions.remove(version)
         return None
+
+    def _own(self, point: ExecutionPoint, version: CompiledVersion, arrays: Sequence[Array]) -> CompiledVersion:
+        """A version for exactly these inputs, in place of one for many sizes; that one if there is none to be had."""
+        with self._locked(waits=False) as held:
+            if held is not None:
+                self._refresh()
+                found = self._found(point, arrays)
+                if found is not None and found.guard.free < version.guard.free:
+                    return found
+            elif self._files is not None and self._files.may_write:
+                return version  # another process compiles
+            try:
+                own = self._compile(point, arrays, into_cache=held is not None, symbols=False)
+            except GecliError:
+                return version
+            if held is not None:
+                self._save()
+        return own
 
     # ------------------------------------------------------------------ cutting
 
@@ -213,16 +231,13 @@ class JitModel(LoadedModel):
 
     # ------------------------------------------------------------------ compiling
 
-    def _compile(self, point: ExecutionPoint, arrays: Sequence[Array], *, into_cache: bool) -> CompiledVersion:
-        graph = self._graph_of(point)
+    def _compile(
+        self, point: ExecutionPoint, arrays: Sequence[Array], *, into_cache: bool, symbols: bool = True
+    ) -> CompiledVersion:
+        """A new version for these inputs; with `symbols` for other sizes too, where sizes have changed before."""
         with one_thread():
-            if self.refusal or _is_empty(arrays) or point.is_full:
-                copy, guard = general(graph, arrays)
-            else:
-                prepared = point.prepared or specialised(graph, arrays, with_values=self._values_count)
-                copy, guard = prepared.graph, exact_guard(graph, arrays, prepared.values)
-            point.prepared = None
-            compiled = self._compiler.compile(copy, guard, point.stored.id, point.stored.digest)
+            compiled, guard = self._made(point, arrays, symbols=symbols)
+        point.prepared = None
         self.jit_warnings += compiled.warnings
         self.counts["compiled"] += 1
         key, path = self._placed(point, compiled, guard, into_cache=into_cache)
@@ -230,6 +245,24 @@ class JitModel(LoadedModel):
         version.model = self._loaded(path)
         point.add(version)
         return version
+
+    def _made(self, point: ExecutionPoint, arrays: Sequence[Array], *, symbols: bool) -> tuple[CompiledSlice, Guard]:
+        graph = self._graph_of(point)
+        if self.refusal or _is_empty(arrays) or point.is_full:
+            copy, guard = general(graph, arrays)
+            return self._compiled(point, copy, guard), guard
+        free, varied = point.changed(arrays)
+        if symbols and (any(free) or varied):
+            try:
+                found = specialised(graph, arrays, with_values=self._values_count, free=free, varied=varied)
+                return self._compiled(point, found.graph, found.guard), found.guard
+            except CompileError:
+                pass  # some nodes want to know sizes
+        found = point.prepared or specialised(graph, arrays, with_values=self._values_count)
+        return self._compiled(point, found.graph, found.guard), found.guard
+
+    def _compiled(self, point: ExecutionPoint, graph: Graph, guard: Guard) -> CompiledSlice:
+        return self._compiler.compile(graph, guard, point.stored.id, point.stored.digest)
 
     def _placed(
         self, point: ExecutionPoint, compiled: CompiledSlice, guard: Guard, *, into_cache: bool
@@ -362,11 +395,11 @@ class JitModel(LoadedModel):
             self._warn(f"cache entry {found} was not used", found.reason)
             self._files.put_in_order(key, found)
 
-    def _locked(self) -> AbstractContextManager[Any]:
+    def _locked(self, *, waits: bool = True) -> AbstractContextManager[Any]:
         """The lock of the user graph; a context of None when there is no cache to write or it is not to be had."""
         if self._files is None or not self._files.may_write:
             return nullcontext()
-        return _Lock(self._files, self._not_locked)
+        return _Lock(self._files, self._not_locked if waits else None)
 
     def _not_locked(self, error: Exception) -> None:
         timed_out = isinstance(error, LockTimeout)
@@ -413,25 +446,33 @@ class _BrokenSlice(Exception):
 
 
 class _Lock:
-    """The lock of a user graph; a lock that is not to be had is told, and the block runs with None."""
+    """The lock of a user graph; a lock that is not to be had is told, and the block runs with None.
 
-    def __init__(self, store: JitStore, tell: Callable[[Exception], None]) -> None:
+    Without somebody to tell it is not waited for.
+    """
+
+    def __init__(self, store: JitStore, tell: Callable[[Exception], None] | None) -> None:
         self._store = store
         self._tell = tell
         self._lock: Any = None
 
     def __enter__(self) -> Any:
         try:
-            self._lock = self._store.lock()
+            self._lock = self._store.lock() if self._tell is not None else _lock_at_once(self._store)
             self._lock.__enter__()
         except (LockTimeout, LockUnavailable, OSError) as error:
             self._lock = None
-            self._tell(error)
+            if self._tell is not None:
+                self._tell(error)
         return self._lock
 
     def __exit__(self, *details: Any) -> None:
         if self._lock is not None:
             self._lock.__exit__(*details)
+
+
+def _lock_at_once(store: JitStore) -> KeyLock:
+    return KeyLock(store.directory, store.key, timeout_s=0, shared=store.cache.conf.shared)
 
 
 def _outputs(graph: Graph) -> tuple[Tensor, ...]:

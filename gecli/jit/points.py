@@ -16,6 +16,7 @@ from gecli.records import dataclass
 from gecli.runtime.model import LoadedModel
 
 Array = NDArray[Any]
+OFTEN = 10  # runs of one size after which compiling for it alone pays: that costs what about ten runs of it save
 
 
 @dataclass(slots=True)
@@ -27,6 +28,7 @@ class CompiledVersion:
     hits: int = 0
     model: LoadedModel | None = None
     origin: str = "compiled"  # or "cache"
+    runs: dict[tuple[tuple[int, ...], ...], int] = field(default_factory=dict)  # of each size, where sizes are symbols
 
 
 @dataclass(slots=True)
@@ -51,11 +53,43 @@ class ExecutionPoint:
         return len(self.versions) >= MAX_VERSIONS
 
     def matching(self, arrays: Sequence[Array]) -> CompiledVersion | None:
-        """The first version whose guard takes these inputs."""
-        for version in self.versions:
+        """The first version whose guard takes these inputs; those with fewer symbols come first."""
+        for version in sorted(self.versions, key=lambda each: each.guard.free):
             if not version.guard.refusal(arrays, self.stored.formats):
                 return version
         return None
+
+    def changed(self, arrays: Sequence[Array]) -> tuple[list[set[int]], set[int]]:
+        """The axes of each input, and the inputs whose values, that are not those of every version before.
+
+        They have been seen to change, so they become symbols. Versions for other ranks and for tensors without
+        elements say nothing.
+        """
+        free: list[set[int]] = [set() for _ in arrays]
+        varied: set[int] = set()
+        for version in self.versions:
+            rules = version.guard.inputs
+            if len(rules) != len(arrays) or 0 in version.guard.fixed("shape").values():
+                continue
+            if any(len(rule.dims) != array.ndim for rule, array in zip(rules, arrays)):
+                continue
+            for axes, rule, array in zip(free, rules, arrays):
+                axes |= {axis for axis, size in enumerate(array.shape) if rule.dims[axis] != size}
+            for (index, elem), value in version.guard.fixed("value").items():
+                array = arrays[index]
+                if elem >= array.size or array.reshape(-1)[elem] != value:
+                    varied.add(index)
+        return free, varied
+
+    def runs_often(self, version: CompiledVersion, arrays: Sequence[Array]) -> bool:
+        """Count a run; whether a version for exactly these sizes would be faster, and has its place."""
+        if not version.guard.free or self.is_full or any(array.size == 0 for array in arrays):
+            return False
+        if any(each.model is not None and each.model.program is None for each in self.versions if not each.guard.free):
+            return False  # sizes that only running gives: known inputs do not make it faster
+        sizes = tuple(array.shape for array in arrays)
+        version.runs[sizes] = version.runs.get(sizes, 0) + 1
+        return version.runs[sizes] == OFTEN
 
     def add(self, version: CompiledVersion) -> None:
         """Append a version; of ten the one with the fewest hits goes first."""

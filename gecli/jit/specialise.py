@@ -6,7 +6,7 @@ Its nodes are inferred and folded, so it says which shapes follow from the input
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from numpy.typing import NDArray
@@ -16,15 +16,15 @@ from gecli.ir.calls import CHOICE_TYPES, IF_TYPES
 from gecli.ir.dtype import DataType
 from gecli.ir.graph import Graph
 from gecli.ir.op_desc import OpDesc, Port
+from gecli.ir.tensor_desc import UNKNOWN_DIM
 from gecli.ir.weight import Weight
 from gecli.jit.branches import inline_branch
+from gecli.jit.expressions import MAX_VALUES, VALUE_TYPES, Expression, Expressions, Symbols
 from gecli.jit.guard import Guard, InputRule
 from gecli.passes.infer_shape import infer_graph, refuse_unsupported
 from gecli.records import dataclass
 
 Array = NDArray[Any]
-VALUE_TYPES = frozenset((DataType.INT32, DataType.INT64, DataType.UINT32, DataType.UINT64))
-MAX_VALUES = 200  # elements of an input whose values may become part of a guard
 MAX_ROUNDS = 1000  # of inlining; each takes a node away
 PLAIN_BEFORE_CHOICE = frozenset(("Cast", "Size", "StringLength", "SqueezeV2", "Squeeze", "Reshape"))
 
@@ -33,61 +33,61 @@ PLAIN_BEFORE_CHOICE = frozenset(("Cast", "Size", "StringLength", "SqueezeV2", "S
 class Specialised:
     """`graph` is made for the inputs; `known` are the nodes of the slice all of whose shapes follow from them.
 
-    `values` are the inputs whose values were used too.
+    `values` are the inputs whose values were put in, `guard` says for which inputs the graph is right.
     """
 
     graph: Graph
     known: frozenset[str]
     values: tuple[int, ...]
+    guard: Guard
 
 
-def specialised(graph: Graph, arrays: Sequence[Array], *, with_values: bool = True) -> Specialised:
-    """The graph for these inputs, which is left as it was. Raises CompileError for inputs that do not fit it."""
-    plain = _attempt(graph, arrays, ())
+def specialised(
+    graph: Graph,
+    arrays: Sequence[Array],
+    *,
+    with_values: bool = True,
+    free: Sequence[Collection[int]] = (),
+    varied: Collection[int] = (),
+) -> Specialised:
+    """The graph for these inputs, which is left as it was. Raises CompileError for inputs that do not fit it.
+
+    `free` are the axes of each input that get a symbol in place of their size, `varied` the inputs whose values are not
+    put in unless they choose a branch.
+    """
+    given = _Given(arrays, tuple(free) or ((),) * len(arrays), with_values)
+    plain = _attempt(graph, given, ())
     names = {node.name for node in graph.nodes()}
     if plain.known >= names and not plain.undecided:
-        return plain.result()
-    candidates = tuple(_candidates(graph, arrays)) if with_values else ()
+        return plain.result(graph)
+    candidates = tuple(_candidates(graph, given))
+    best = _with_values(graph, given, plain, tuple(each for each in candidates if each not in varied))
+    if varied and best.undecided:
+        every = _with_values(graph, given, plain, candidates)
+        best = every if every.decided - best.decided else best
+    return best.result(graph)
+
+
+def _with_values(graph: Graph, given: _Given, plain: _Attempt, candidates: tuple[int, ...]) -> _Attempt:
+    """The attempt with the fewest of these inputs' values that says as much as the one with all."""
     if not candidates:
-        return plain.result()
-    best = _attempt(graph, arrays, candidates)
+        return plain
+    best = _attempt(graph, given, candidates)
     if not best.says_more_than(plain):
-        return plain.result()
+        return plain
     for candidate in candidates:
         fewer = tuple(each for each in best.values if each != candidate)
-        attempt = _attempt(graph, arrays, fewer)
+        attempt = _attempt(graph, given, fewer)
         if not best.says_more_than(attempt):
             best = attempt
-    return best.result()
-
-
-def exact_guard(graph: Graph, arrays: Sequence[Array], values: Iterable[int]) -> Guard:
-    """The guard of a slice compiled for exactly these shapes and the values of these inputs."""
-    rules = tuple(
-        InputRule(data.output_descs[0].dtype, _format(data), tuple(array.shape))
-        for data, array in zip(graph.inputs, arrays)
-    )
-    symbols: dict[str, Mapping[str, Any]] = {}
-    checks: list[Any] = []
-    for index in values:
-        array = arrays[index]
-        if array.dtype.kind == "b":
-            name = f"s{len(symbols)}"
-            symbols[name] = {"source": "cond", "input": index}
-            checks.append(["ne" if bool(array.reshape(-1)[0]) else "eq", name, 0])
-            continue
-        for elem, value in enumerate(array.reshape(-1).tolist()):
-            name = f"s{len(symbols)}"
-            symbols[name] = {"source": "value", "input": index, "elem": elem}
-            checks.append(["eq", name, int(value)])
-    return Guard(rules, symbols, tuple(checks))
+    return best
 
 
 def general(graph: Graph, arrays: Sequence[Array]) -> tuple[Graph, Guard]:
     """A copy that leaves every free dim free, and its guard: rank, fixed dims, and which free dims are 0."""
     copy = graph.copy()
     rules = []
-    symbols: dict[str, Mapping[str, Any]] = {}
+    symbols = Symbols()
     checks: list[Any] = []
     for index, (data, array) in enumerate(zip(copy.inputs, arrays)):
         desc = data.output_descs[0]
@@ -96,55 +96,109 @@ def general(graph: Graph, arrays: Sequence[Array]) -> tuple[Graph, Guard]:
         rules.append(InputRule(desc.dtype, _format(data), tuple(dim if dim >= 0 else None for dim in shape)))
         for axis, dim in enumerate(shape):
             if dim < 0:
-                name = f"s{len(symbols)}"
-                symbols[name] = {"source": "shape", "input": index, "dim": axis}
-                checks.append(["ne" if array.shape[axis] else "eq", name, 0])
-    return copy, Guard(tuple(rules), symbols, tuple(checks))
+                word = "ne" if array.shape[axis] else "eq"
+                checks.append((word, symbols.of("shape", index, dim=axis), 0))
+    return copy, Guard(tuple(rules), symbols.sources, tuple(checks))
 
 
 def _format(data: OpDesc) -> str:
     return data.output_descs[0].logical().format.name
 
 
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """The inputs of a run, and what of them may become part of a version."""
+
+    arrays: Sequence[Array]
+    free: tuple[Collection[int], ...]
+    with_values: bool
+
+
 @dataclass(slots=True)
 class _Attempt:
-    """The graph with the values of some inputs put in: what is known, which conditions are and are not decided."""
+    """The graph with the values of some inputs put in: what is known, which choices are and are not decided, and why.
+
+    `checks` are those under which the sizes are not empty and the branches are those that were taken.
+    """
 
     graph: Graph
+    given: _Given
     known: frozenset[str]
     decided: frozenset[str]
     undecided: frozenset[str]
     values: tuple[int, ...]
+    symbols: Symbols
+    checks: list[Expression]
 
     def says_more_than(self, other: _Attempt) -> bool:
         return bool(self.known - other.known or self.decided - other.decided)
 
-    def result(self) -> Specialised:
-        return Specialised(self.graph, self.known, self.values)
+    def result(self, original: Graph) -> Specialised:
+        return Specialised(self.graph, self.known, self.values, self._guard(original))
+
+    def _guard(self, original: Graph) -> Guard:
+        given, symbols, checks = self.given, self.symbols, list(self.checks)
+        rules = tuple(
+            InputRule(
+                data.output_descs[0].dtype,
+                _format(data),
+                tuple(None if axis in free else size for axis, size in enumerate(array.shape)),
+            )
+            for data, array, free in zip(original.inputs, given.arrays, given.free)
+        )
+        for index in self.values:
+            array = given.arrays[index]
+            if array.dtype.kind == "b":
+                word = "ne" if bool(array.reshape(-1)[0]) else "eq"
+                checks.append((word, symbols.of("cond", index), 0))
+                continue
+            for elem, value in enumerate(array.reshape(-1).tolist()):
+                checks.append(("eq", symbols.of("value", index, elem=elem), int(value)))
+        return Guard(rules, symbols.sources, tuple(dict.fromkeys(checks)))
 
 
-def _attempt(graph: Graph, arrays: Sequence[Array], values: tuple[int, ...]) -> _Attempt:
+def _attempt(graph: Graph, given: _Given, values: tuple[int, ...]) -> _Attempt:
     copy = graph.copy()
-    for index, (data, array) in enumerate(zip(copy.inputs, arrays)):
-        data.output_descs[0] = data.output_descs[0].with_shape(tuple(array.shape))
+    symbols = Symbols()
+    checks: list[Expression] = []
+    for index, (data, array) in enumerate(zip(copy.inputs, given.arrays)):
+        free = given.free[index]
+        shape = tuple(UNKNOWN_DIM if axis in free else size for axis, size in enumerate(array.shape))
+        data.output_descs[0] = data.output_descs[0].with_shape(shape)
+        checks += [("ne", symbols.of("shape", index, dim=axis), 0) for axis in sorted(free)]
         if index in values:
             _put_in(copy, data, array)
     refuse_unsupported(copy)
+    expressions = Expressions(copy.inputs, given.arrays, symbols, with_values=given.with_values)
     places: dict[str, list[Port]] = {}  # where the outputs of choices are that were decided
     for _ in range(MAX_ROUNDS):
         infer_graph(copy, Counter(), folding=True)
-        choice = next((node for node in copy.nodes_of(*sorted(CHOICE_TYPES)) if _branch_of(node) is not None), None)
-        if choice is None:
+        found = _decided(copy, expressions)
+        if found is None:
             break
-        branch = _branch_of(choice)
-        assert branch is not None
-        found = inline_branch(copy, choice, branch)
+        choice, branch, why = found
+        checks += why
+        outputs = inline_branch(copy, choice, branch)
         for ports in places.values():
-            ports[:] = [found[port.index] if port.node is choice else port for port in ports]
-        places[choice.name] = found
+            ports[:] = [outputs[port.index] if port.node is choice else port for port in ports]
+        places[choice.name] = outputs
     known = frozenset(node.name for node in graph.nodes() if _is_known(copy, node, places))
     undecided = frozenset(node.name for node in copy.nodes_of(*sorted(CHOICE_TYPES)))
-    return _Attempt(copy, known, frozenset(places), undecided, values)
+    return _Attempt(copy, given, known, frozenset(places), undecided, values, symbols, checks)
+
+
+def _decided(graph: Graph, expressions: Expressions) -> tuple[OpDesc, int, list[Expression]] | None:
+    """A choice whose branch can be told, the branch, and the checks on which that rests."""
+    choices = graph.nodes_of(*sorted(CHOICE_TYPES))
+    for choice in choices:
+        branch = _branch_of(choice)
+        if branch is not None:
+            return choice, branch, []
+    for choice in choices:
+        found = expressions.branch(choice)
+        if found is not None:
+            return choice, *found
+    return None
 
 
 def _put_in(graph: Graph, data: OpDesc, array: Array) -> None:
@@ -179,9 +233,11 @@ def _is_known(copy: Graph, node: OpDesc, places: Mapping[str, Sequence[Port]]) -
     return twin is None or twin.type in CONST_TYPES or all(desc.is_static for desc in twin.output_descs)
 
 
-def _candidates(graph: Graph, arrays: Sequence[Array]) -> Iterable[int]:
+def _candidates(graph: Graph, given: _Given) -> Iterable[int]:
     """The inputs whose values may decide a shape or a branch: small integers, and truth values that choose."""
-    for index, (data, array) in enumerate(zip(graph.inputs, arrays)):
+    for index, (data, array) in enumerate(zip(graph.inputs, given.arrays)):
+        if given.free[index] or not given.with_values:
+            continue
         dtype = data.output_descs[0].dtype
         chosen_by = dtype is DataType.BOOL and array.size == 1 and chooses(graph, data)
         if chosen_by or (dtype in VALUE_TYPES and array.size <= MAX_VALUES):

@@ -14,7 +14,7 @@ from gecli.jit.cut import cut
 from gecli.jit.refusal import refusal
 from gecli.jit.slice_file import UnusableSlice, chunks_of, encoded, graph_digest, read_slice, sha256_of
 from gecli.jit.slices import taken_apart, whole
-from gecli.jit.specialise import exact_guard, general, specialised
+from gecli.jit.specialise import general, specialised
 
 CHOSEN = """
     graph g(%x : f32[-1,4] ND) {
@@ -123,7 +123,7 @@ def test_the_value_that_decides_a_shape_becomes_part_of_the_guard() -> None:
     arrays = [np.zeros(6, np.float32), np.array([2, -1]), np.array([7, 7])]
     found = specialised(graph, arrays)
     assert found.values == (1,)
-    document = exact_guard(graph, arrays, found.values).as_json()
+    document = found.guard.as_json()
     assert [each["dims"] for each in document["inputs"]] == [[6], [2], [2]]
     assert document["checks"] == [["eq", "s0", 2], ["eq", "s1", -1]]
     assert [str(data.output_descs[0]) for data in found.graph.inputs] == [

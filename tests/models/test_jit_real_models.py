@@ -47,6 +47,9 @@ CLASSES: dict[str, list[dict[str, int]]] = {
     "minilm-l6-int8": [{"batch": n, "sequence": s} for n, s in ((1, 128), (2, 16), (1, 40))],
 }  # fmt: skip
 
+# Sizes that change become symbols with the second class; the third needs a version where more of them change.
+THREE_VERSIONS = ("nudenet-yolov8n", "ppocr4-det", "ppocr4-rec", "silero-vad", "caustic-gnn", "tashkeel-gru", "nsnet2")
+
 RUN = """
 import sys
 import numpy as np
@@ -107,7 +110,8 @@ def test_three_classes_of_shapes_give_the_numbers_of_onnxruntime(
         expected.append(dict(zip(names, session.run(None, feeds))))
     (tmp_path / "sitecustomize.py").write_text(BLOCKER)
     environment = {"PYTHONPATH": f"{tmp_path}:{BENCHMARKS.parent}", "PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
-    for turns, wanted in ((2, (3, 0, 0)), (1, (0, 3, 0))):
+    versions = 3 if name in THREE_VERSIONS else 2
+    for turns, wanted in ((2, (versions, 0, 0)), (1, (0, versions, 0))):
         done = subprocess.run(
             [sys.executable, "-c", RUN, str(model.resolve()), str(turns)],
             cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=900,
