@@ -20,6 +20,7 @@ from gecli.variables.assignment import (
     is_placed_by_name,
     other_forms,
     record_assigned,
+    record_broadcasts,
     variable_ports,
 )
 from gecli.variables.limits import MemoryLimits
@@ -136,7 +137,11 @@ def place_graph(graph: Graph, manager: VarManager, graph_id: int, *, reuse: bool
     assigned = assign_variable_memory(graph, manager, graph_id)
     ports = variable_ports(graph, manager, assigned)
     given = record_assigned(manager, assigned, ports)
-    return Placed(assigned, plan_model(graph, ports, assigned, reuse=reuse), given, bool(ports.broadcasts))
+    plan = plan_model(graph, ports, assigned, reuse=reuse)
+    places = {use.node: plan.placements[use.node].output_offsets for _, use in ports.broadcasts}
+    offsets = {node.out(index): offset for node, found in places.items() for index, offset in enumerate(found)}
+    record_broadcasts(graph_id, ports, manager, offsets)
+    return Placed(assigned, plan, given, bool(ports.broadcasts))
 
 
 def _races(graph: Graph, plan: ModelPlan, assigned: Mapping[OpDesc, int], *, strict: bool) -> list[Diagnostic]:

@@ -15,7 +15,7 @@ from gecli.records import dataclass
 from gecli.variables import var_faults
 from gecli.variables.broadcast import BroadcastInfo
 from gecli.variables.mem_resource import MemoryType
-from gecli.variables.sizes import output_size
+from gecli.variables.sizes import output_size, padded_bytes
 from gecli.variables.var_manager import VarManager
 
 SRC_CONST_NAME = "_src_const_name"  # name in the manager instead of the node's
@@ -239,12 +239,14 @@ def record_broadcasts(
     """Record the broadcasts of `ports` once planning has placed the operators' outputs. They work in place: the
     input takes the output's offset. Raises CompileError (PASS_FAILED) when input and output differ in size.
     """
+    manager.resource.broadcasts.pop(graph_id, None)  # of an earlier compile of the graph
     for variable, use in ports.broadcasts:
         operator, index = use
         if index >= len(operator.output_descs):
             raise _broken(operator, f"input {index} has no output of the same index")
         out = operator.out(index)
-        sizes = tuple(d.size_bytes for d in (use.desc or variable.output_descs[0], out.desc))
+        given = use.desc if use.desc is not None and use.desc.size_bytes else variable.output_descs[0]
+        sizes = tuple(desc.size_bytes or padded_bytes(desc) for desc in (given, out.desc))
         if sizes[0] != sizes[1]:
             raise _broken(operator, f"input {index} has {sizes[0]} bytes, output {index} has {sizes[1]}")
         offset = output_offsets[out]

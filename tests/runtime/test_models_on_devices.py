@@ -9,11 +9,16 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from gecli.compiler.session import Session as CompileSession
 from gecli.errors import RuntimeFault
+from gecli.ir.text import parse
+from gecli.layout.platform import platform_of
 from gecli.ops.communication import speaking_for
+from gecli.passes.base import CompileSettings
 from gecli.runtime.device_group import DeviceGroup, Member
 from gecli.runtime.model import LoadedModel
 from gecli.runtime.session import Session
+from gecli.variables.broadcast import BroadcastInfo
 from tests.runtime.test_variables_in_subgraphs import TWO, X, loaded
 
 Array = NDArray[Any]
@@ -185,3 +190,21 @@ def test_a_kernel_that_fails_on_one_device_cancels_the_other_and_is_named(tmp_pa
         fleet.run({"x": X, "i": np.int32([0, 1])}, {"x": X, "i": np.int32([0, 99])})
     assert [each.place() for each in caught.value.diagnostics] == ["device 1: node t"]
     assert fleet.group.stopped == ["device 0 stopped at HcomAllReduce 'b': device 1 failed"]
+
+
+@pytest.mark.parametrize("length", ["?", "3"], ids=["dynamic", "static"])
+def test_a_compile_records_which_variables_are_broadcast(length: str) -> None:
+    text = f"""
+        graph g(%x : f32[4] ND, %d : f32[{length}] ND) {{
+          %w = Variable() : f32[4] ND
+          %b, %c = HcomBroadcast(%x, %w) {{root_rank=0, {GROUP}}} : f32[4] ND, f32[4] ND
+          %e = Relu(%d) : f32[{length}] ND
+          return %b, %e
+        }}
+    """
+    session = CompileSession(platform_of("Ascend910B1"), CompileSettings())
+    session.add(parse(text))
+    session.compile_all()
+    address = 1 << 37  # 128 GiB: the first variable
+    (found,) = session.manager.resource.broadcasts.values()
+    assert found == (BroadcastInfo("w", "b", 1, address, 64, address, 64),)
