@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from gecli.cache.candidate import Verdict
+from gecli.cache.foreign_weights import UnusableWeights
 from gecli.errors import GecliError
 from gecli.ir.dtype import DataType
 from gecli.ir.tensor_desc import UNKNOWN_DIM, UNKNOWN_RANK
@@ -13,15 +14,24 @@ from gecli.ir.tensor_desc import UNKNOWN_DIM, UNKNOWN_RANK
 if TYPE_CHECKING:
     from gecli.ir.graph import Graph
     from gecli.ir.op_desc import OpDesc
+    from gecli.wire.model_record import ModelRecord
 
 VARIABLE_TYPES = ("Variable", "VariableV2", "VarHandleOp")
 UNKNOWN = (UNKNOWN_DIM, DataType.UNDEFINED.serial)
 Signature = dict[str, list[tuple[object, ...]]]
 
 
-def match_foreign(om: str, source: str, graph: Graph, *, lenient: bool = False) -> Verdict:
+def match_foreign(
+    om: str,
+    source: str,
+    graph: Graph,
+    *,
+    lenient: bool = False,
+    find_weights: Callable[[ModelRecord], object] = lambda model: None,
+) -> Verdict:
     """Compare the graph in an OM with the one to compile; `lenient` lets pass what one side does not say.
 
+    `find_weights` looks for the files of external weights, and raises UnusableWeights.
     `via` is `source` when the OM is gecli's, undamaged, and from exactly this graph with these options.
     """
     from gecli.artifacts.om_file import read_om
@@ -41,12 +51,14 @@ def match_foreign(om: str, source: str, graph: Graph, *, lenient: bool = False) 
         return Verdict(via="source")
     if made_from:
         return Verdict(reason="fingerprint_mismatch", evidence="the OM was compiled from something else")
-    if any(graph.nodes_of("FileConstant") for graph in model.graphs):
-        return Verdict(reason="load_failed", evidence="the entry has external weights")
     found, wanted = signature(model.root.nodes), signature(graph.nodes())
     for name, rows in wanted.items():
         if found[name] != rows and not (lenient and name != "variables" and _is_open(found[name], rows)):
             return Verdict(reason="signature_mismatch", evidence=f"{name}: {found[name]} in the entry, {rows} wanted")
+    try:
+        find_weights(model)
+    except UnusableWeights as error:
+        return Verdict(reason=error.reason, evidence=str(error))
     return Verdict(via="signature")
 
 

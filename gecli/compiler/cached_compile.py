@@ -524,9 +524,20 @@ class CachedCompiler:
             _fingerprint_of(work),
             work.digest.source,
             lambda rdcpkt: _match_variables(rdcpkt, manager or self.new_manager()),
-            lambda om, source: match_foreign(om, source, work.loaded.graph, lenient=self.cache.conf.manual_check),
+            lambda om, source: self._match_foreign(om, source, work),
             lambda sidecar: differences(sidecar, work.digest),
             has_user_functions(work.loaded.graph),
+        )
+
+    def _match_foreign(self, om: str, source: str, work: Work) -> Verdict:
+        from gecli.compiler.foreign_entry import files_of
+
+        return match_foreign(
+            om,
+            source,
+            work.loaded.graph,
+            lenient=self.cache.conf.manual_check,
+            find_weights=lambda model: files_of(model, self.cache, self.options, self.stats),
         )
 
 

@@ -23,6 +23,7 @@ from gecli.compiler.job import is_one_file
 from gecli.compiler.result import CacheUse, ModelResult, OutputFile
 
 if TYPE_CHECKING:
+    from gecli.artifacts.om_writer import OmImage
     from gecli.cache.sidecar import Sidecar
     from gecli.compiler.job import Job
     from gecli.errors import Diagnostic
@@ -98,13 +99,30 @@ def deliver(cache: CacheDir, job: Job, found: Found, stats: StatIndex, options: 
 
         refuse_variables_in_one_file(job.om_path, job.source)
     with published_together():
+        if found.sidecar is None and not found.lost_sidecar:
+            from gecli.compiler.foreign_entry import deliver_foreign
+
+            deliver_foreign(cache, job, found, stats, options, result)
+            return
         if options.get("ge.externalWeight"):
             _deliver_with_weights(cache, job, found, stats, options, result)
             return
-        _place_packet(cache, job, found, stats, result)
+        place_entry(cache, job, found, stats, result)
+
+
+def place_entry(
+    cache: CacheDir, job: Job, found: Found, stats: StatIndex, result: ModelResult, image: OmImage | None = None
+) -> None:
+    """Make the entry's own files the outputs; `image` is the OM when it is another one. Raises OutputError, OSError."""
+    _place_packet(cache, job, found, stats, result)
+    if image is None:
         result.output = _place(cache, found, OM, job.om_path, stats)
-        if not found.has_rdcpkt:
-            remove_file(job.rdcpkt_path)
+    else:
+        from gecli.artifacts.om_writer import write_om
+
+        result.output = OutputFile(job.om_path, write_om(job.om_path, image))
+    if not found.has_rdcpkt:
+        remove_file(job.rdcpkt_path)
 
 
 def _place_packet(cache: CacheDir, job: Job, found: Found, stats: StatIndex, result: ModelResult) -> None:
@@ -128,10 +146,7 @@ def _deliver_with_weights(
         result.output = write_with_new_offsets(cache, job, found, ranges, options, result)
         return
     place_single_files(cache, job, ranges, options, stats, result)
-    _place_packet(cache, job, found, stats, result)
-    result.output = _place(cache, found, OM, job.om_path, stats)
-    if not found.has_rdcpkt:
-        remove_file(job.rdcpkt_path)
+    place_entry(cache, job, found, stats, result)
 
 
 def conf_warnings(setup: CacheSetup) -> list[Diagnostic]:

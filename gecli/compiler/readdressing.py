@@ -14,11 +14,12 @@ from gecli.artifacts.om_image_of import OmParts, parts_of
 from gecli.artifacts.om_writer import OmImage
 from gecli.compiler.graph_compiler import CompiledGraph
 from gecli.errors import GecliError
+from gecli.ir.attributes import BROADCAST_TYPES, VARIABLE_MEMORY_TYPES
 from gecli.ir.op_desc import OpDesc
 from gecli.ir.placement import Placement
 from gecli.ir.tensor_desc import TensorDesc
 from gecli.records import dataclass
-from gecli.variables.assignment import place_again
+from gecli.variables.assignment import is_placed_by_name, place_again
 from gecli.variables.desc_match import same_desc
 from gecli.variables.rebuild_control import RebuildControl
 from gecli.variables.trans_road import TransRoad
@@ -26,6 +27,7 @@ from gecli.variables.var_manager import VarManager
 from gecli.variables.var_match import VarDescCache, VarMatch, record_of, refresh
 from gecli.wire.model_record import ModelRecord
 
+MULTI_BATCH = "_ascend_mbatch_batch_"
 BASE_ATTR, SIZE_ATTR = "task_gen_variable_addr", "variable_size"
 
 
@@ -62,12 +64,28 @@ class Readdressed:
     record: VarMatch
     variables: Mapping[OpDesc, int]  # with their addresses
     graph_name: str
+    foreign: str = ""  # the OM of another tool, which is not written in gecli's own form
 
     def image(self, manager: VarManager) -> OmImage:
-        """The OM file, for the session as it is now."""
+        """The OM file, for the session as it is now. Raises InputError for a foreign one that is gone."""
+        if self.foreign:
+            return self._foreign_image(manager)
         attrs = {**self.parts.model.attrs, SIZE_ATTR: manager.model_variable_bytes, BASE_ATTR: manager.logic_base}
         model = replace(self.parts.model, attrs=attrs)
         return self.parts._replace(model=model).image()
+
+    def _foreign_image(self, manager: VarManager) -> OmImage:
+        from gecli.artifacts.om_splice import unchanged
+        from gecli.compiler.foreign_entry import image_with
+        from gecli.wire.model_edit import Offsets
+
+        offsets = {
+            (position, node.name): Offsets(place.input_offsets, place.output_offsets)
+            for position, graph in enumerate(self.parts.model.graphs)
+            for node, place in graph.placements.items()
+        }
+        numbers = {SIZE_ATTR: manager.model_variable_bytes, BASE_ATTR: manager.logic_base}
+        return image_with(offsets, numbers, self.foreign) or unchanged(read_om(self.foreign))
 
 
 def memory_member(compiled: CompiledGraph) -> dict[str, Any] | None:
@@ -78,6 +96,15 @@ def memory_member(compiled: CompiledGraph) -> dict[str, Any] | None:
     positions = {id(graph): position for position, graph in enumerate(graphs)}
     rows = [[positions[id(node.graph)], node.name, address] for node, address in compiled.assigned.items()]
     return {"nodes": rows, "given_values": list(compiled.given_values)}
+
+
+def member_told_by(om: str) -> dict[str, Any] | None:
+    """The same for an OM whose sidecar is lost, as far as the OM tells. Raises InputError."""
+    try:
+        nodes, given = _told_by(read_om(om).model())
+    except CannotReaddress:
+        return None
+    return {"nodes": [list(row) for row in nodes], "given_values": given}
 
 
 def readdressed(
@@ -91,14 +118,16 @@ def readdressed(
     graph_id: int,
     graph_name: str,
     relocate: Callable[[ModelRecord], None] | None = None,
+    is_foreign: bool = False,
 ) -> Readdressed:
     """Load an entry whose record matched and bring the session to the state after its compile.
 
     `member` is what the sidecar says about variable memory, `is_before` that the state before the compile matched.
     `relocate` lets the model name other places of external weights, before its nodes are placed: the session tells
-    constants of one name apart by them. Raises CannotReaddress; the session is then as before.
+    constants of one name apart by them. With `is_foreign` another tool wrote the OM. Without `member` the OM has to
+    say where its variables are. Raises CannotReaddress; the session is then as before.
     """
-    nodes, given = _read_member(member)
+    given_member = None if member is None else _read_member(member)
     before = record_of(manager)
     state, marks = manager.snapshot(), rebuild.snapshot()
     try:
@@ -110,6 +139,7 @@ def readdressed(
         parts = parts_of(read_om(om))
         if relocate is not None:
             relocate(parts.model)
+        nodes, given = given_member or _told_by(parts.model)
         descs = {} if record is None else record.after.var_desc_map
         found = [_node(parts.model, row) for row in nodes]
         manager.resource.graph_names[graph_id] = graph_name
@@ -125,7 +155,8 @@ def readdressed(
         if record is not None:
             _require_state(record.after, manager)
         _renumber(parts, addresses)
-        parts = _with_tasks(parts, addresses)
+        if not is_foreign:  # what the tasks of others hold is theirs
+            parts = _with_tasks(parts, addresses)
     except BaseException as error:
         manager.restore(state)
         rebuild.restore(marks)
@@ -134,7 +165,7 @@ def readdressed(
         raise
     after = record_of(manager, graph_id)
     variables = {node: addresses[row.address] for row, node in zip(nodes, found) if node.is_variable}
-    return Readdressed(parts, VarMatch(before, after), variables, graph_name)
+    return Readdressed(parts, VarMatch(before, after), variables, graph_name, om if is_foreign else "")
 
 
 def _read_member(member: Any) -> tuple[list[VariableNode], list[str]]:
@@ -150,6 +181,32 @@ def _read_member(member: Any) -> tuple[list[VariableNode], list[str]]:
             case _:
                 raise CannotReaddress("it says in an unknown way how its variables were placed")
     return found, [str(name) for name in given]
+
+
+def _told_by(model: ModelRecord) -> tuple[list[VariableNode], list[str]]:
+    """Where the nodes in variable memory are, in the order of their addresses, and which variables get a value."""
+    found: list[tuple[VariableNode, OpDesc]] = []
+    written: set[int] = set()
+    for position, graph in enumerate(model.graphs):
+        for node in graph.nodes:
+            place = graph.placements.get(node)
+            offsets = place.output_offsets if place is not None else ()
+            if node.type not in VARIABLE_MEMORY_TYPES or node.ref_variable:
+                written.update(offsets)
+                continue
+            if not offsets or not is_placed_by_name(node) or MULTI_BATCH in node.name:
+                raise CannotReaddress(f"its model does not say enough about the memory of {node.name!r}")
+            found.append((VariableNode(position, node.name, offsets[0]), node))
+        if any(node.type in BROADCAST_TYPES for node in graph.nodes):
+            raise CannotReaddress("it broadcasts variables")
+    if BASE_ATTR not in model.attrs and found:
+        model.attrs[BASE_ATTR] = min(row.address for row, _ in found)
+    given = [
+        row.name
+        for row, node in found
+        if node.type == "Variable" and (row.address in written or node.init_value is not None)
+    ]
+    return sorted((row for row, _ in found), key=lambda row: row.address), given
 
 
 def _node(model: ModelRecord, row: VariableNode) -> OpDesc:

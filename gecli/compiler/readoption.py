@@ -12,6 +12,7 @@ from gecli.cache.sidecar import Sidecar
 from gecli.cache.stat_index import StatIndex
 from gecli.cache.store import replace_file
 from gecli.compiler.entry_sidecar import sidecar_content
+from gecli.compiler.readdressing import member_told_by
 from gecli.errors import GecliError
 from gecli.variables.var_match import VarDescCache, VarMatch
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 def readopt(cache: CacheDir, work: Work, stats: StatIndex, mode: int) -> Sidecar | None:
     """Write the sidecar of a model's entry anew; None when that is not possible. Call it with the key's lock held.
 
-    How long the compile took and how variables were placed is lost.
+    How long the compile took is lost.
     """
     entry, result = work.entry, work.result
     assert entry is not None and result is not None
@@ -38,7 +39,8 @@ def readopt(cache: CacheDir, work: Work, stats: StatIndex, mode: int) -> Sidecar
         record = VarMatch(VarDescCache(), VarDescCache())
         if entry.has_rdcpkt:
             record = read_rdcpkt(entry_path(cache.path, entry.stem, RDCPKT))
-        sidecar = Sidecar(sidecar_content(work, result, record, entry.stem, files, 0.0, None))
+        memory = member_told_by(entry_path(cache.path, entry.stem, OM))
+        sidecar = Sidecar(sidecar_content(work, result, record, entry.stem, files, 0.0, memory))
         replace_file(path, sidecar.text().encode("utf-8", "surrogateescape"), mode)
     except (OSError, GecliError):
         return None  # the next hit tries again

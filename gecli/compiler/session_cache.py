@@ -13,6 +13,7 @@ from gecli.artifacts.publish import publish_waiting
 from gecli.artifacts.rdcpkt import read_rdcpkt
 from gecli.cache.candidate import Found, Verdict, Wanted
 from gecli.cache.events import event
+from gecli.cache.foreign_weights import UnusableWeights
 from gecli.cache.layout import OM, RDCPKT, entry_path
 from gecli.cache.lock import LockTimeout, LockUnavailable
 from gecli.cache.model_cache import Lookup, look
@@ -129,8 +130,6 @@ class SessionCache:
         def load(found: Found) -> Verdict:
             if self.compiler.cache.mode == "debug":
                 return Verdict(found.via)
-            if found.sidecar is None:
-                return Verdict(reason="load_failed", evidence="it does not say how its variables were placed")
             cache, directory = self.compiler.cache, self.compiler.cache.path
             weights = EntryWeights(cache, work.job, found, self.compiler.options, self.compiler.stats)
             try:
@@ -138,7 +137,7 @@ class SessionCache:
                 loaded.append(
                     readdressed(
                         entry_path(directory, found.stem, OM),
-                        found.sidecar.content.get(VARIABLE_MEMORY),
+                        None if found.sidecar is None else found.sidecar.content.get(VARIABLE_MEMORY) or {},
                         record,
                         is_before=found.via == "before" or _is_state_before(record, session.manager),
                         manager=session.manager,
@@ -146,10 +145,13 @@ class SessionCache:
                         graph_id=member.graph_id,
                         graph_name=member.graph.name,
                         relocate=weights.relocate,
+                        is_foreign=found.sidecar is None and not found.lost_sidecar,
                     )
                 )
                 self._weights[position_of(session, member)] = weights
             except CannotReaddress as error:
+                return Verdict(reason=error.reason, evidence=str(error))
+            except UnusableWeights as error:
                 return Verdict(reason=error.reason, evidence=str(error))
             except GecliError as error:
                 return Verdict(reason="load_failed", evidence=str(error))

@@ -30,6 +30,7 @@ from gecli.planning.weight_names import COMBINED, SPLIT, spelled
 
 if TYPE_CHECKING:
     from gecli.cache.candidate import Found
+    from gecli.cache.foreign_weights import HeldFile
     from gecli.cache.model_cache import CacheDir
     from gecli.compiler.job import Job
     from gecli.compiler.result import ModelResult
@@ -141,9 +142,15 @@ class EntryWeights:
         self._cache, self._job, self._found, self._options, self._stats = cache, job, found, options, stats
         self._ranges: list[WeightRange] = []
         self._combined: list[ExternalWeight] = []
+        self._foreign: list[HeldFile] = []
 
     def relocate(self, model: ModelRecord) -> None:
-        """Let the nodes of the model name the places that a compile gives them. Raises OSError."""
+        """Let the nodes of the model name the places that a compile gives them. Raises OSError, UnusableWeights."""
+        if self._found.sidecar is None and not self._found.lost_sidecar:
+            from gecli.compiler.foreign_entry import files_of
+
+            self._foreign = files_of(model, self._cache, self._options, self._stats)
+            return
         self._ranges = entry_weights(self._cache, self._found)
         if needs_new_offsets(self._options, self._ranges):
             self._combined = weights_in(self._cache, self._found, self._ranges, model, self._job)
@@ -152,7 +159,7 @@ class EntryWeights:
         """What is to be published; None without any. Raises OutputError, InputError, CacheError."""
         from gecli.compiler.weight_output import PendingWeights, pending_weights
 
-        if self._combined or not self._ranges:
+        if self._combined or not (self._ranges or self._foreign):
             return pending_weights(self._combined, self._job, self._options)
         folder, is_shared = weight_folder(self._job, self._options), bool(self._options.text(DIRECTORY))
         return PendingWeights(folder, SPLIT, is_shared, (), place=self._place)
@@ -161,6 +168,11 @@ class EntryWeights:
         from gecli.artifacts.om_writer import unreadable_source
 
         try:
+            if self._foreign:
+                from gecli.compiler.foreign_entry import place_files
+
+                place_files(self._foreign, self._job, self._options, self._stats, result)
+                return
             place_single_files(self._cache, self._job, self._ranges, self._options, self._stats, result)
         except OSError as error:
             raise unreadable_source(error) from error
