@@ -203,7 +203,7 @@ def test_the_use_time_is_renewed_after_an_hour(
     cache = CacheDir(str(tmp_path), mode=mode)
     lookup = look(cache, "k", wanted(), StatIndex())
     assert lookup.found is not None
-    note_use(cache, lookup.found)
+    note_use(cache, lookup.found, StatIndex())
     assert ((tmp_path / f"{STEM}.gecli.json").stat().st_mtime > 1_000_000_001) == renewed
 
 
