@@ -71,6 +71,7 @@ class DeviceConsole(Console):
 
     def __init__(self, console: Console, device: int) -> None:
         self.__dict__.update(console.__dict__)
+        self._screen = console
         self._device = f"device {device}"
 
     def result(self, text: str) -> None:
@@ -84,6 +85,9 @@ class DeviceConsole(Console):
             replace(each, where=f"{self._device}: {place}" if (place := each.place()) else self._device)
             for each in diagnostics
         )
+
+    def _note(self, text: str) -> None:
+        self._screen._note(text)  # which keeps what is wrong with the log file
 
     def _marked(self, text: str) -> str:
         return "\n".join(f"{self._device}: {line}" for line in text.split("\n"))

@@ -250,8 +250,8 @@ GECLI_CODES: dict[str, Entry] = {
     "G4015": Entry(
         RUN,
         "collective operators do not match",
-        "The devices disagree on the collective or wait for each other.",
-        "Run the same model on every device.",
+        "The devices disagree on a collective, wait for each other, or are another number than the model is made for.",
+        "Let every device of --device run the same collectives in the same order.",
     ),
     "G4016": Entry(
         RUN,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
-from threading import Condition, Thread
+from threading import TIMEOUT_MAX, Condition, Thread
 from time import monotonic, perf_counter_ns
 from typing import Any, NamedTuple, TypeVar
 
@@ -82,7 +82,7 @@ class DeviceGroup:
         self.devices = tuple(devices)
         self.members = tuple(Member(self, rank, device) for rank, device in enumerate(devices))
         self.stopped: list[str] = []  # what `run` says of the members that it cancelled
-        self._timeout_s = timeout_s
+        self._timeout_s = min(timeout_s, TIMEOUT_MAX)
         self._changed = Condition()
         self._begin()
 

@@ -208,3 +208,52 @@ def test_a_compile_records_which_variables_are_broadcast(length: str) -> None:
     address = 1 << 37  # 128 GiB: the first variable
     (found,) = session.manager.resource.broadcasts.values()
     assert found == (BroadcastInfo("w", "b", 1, address, 64, address, 64),)
+
+
+@pytest.mark.parametrize("reduction", ["sum", "prod"])
+def test_blocked_filters_are_broadcast_and_reduced_as_they_are_stored(tmp_path: Path, reduction: str) -> None:
+    conv = 'strides=[1,1,1,1], pads=[0,0,0,0], dilations=[1,1,1,1], groups=1, data_format="NCHW"'
+    text = f"""
+        graph g(%x : f16[1,3,4,4] NCHW, %g : f16[5,3,3,3] NCHW) {{
+          %w = Variable() : f16[5,3,3,3] NCHW
+          %b = HcomBroadcast(%w) {{root_rank=1, {GROUP}}} : f16[5,3,3,3] NCHW
+          %y = Conv2D(%x, %b) {{{conv}}} : f16[1,5,2,2] NCHW
+          %s = HcomAllReduce(%g) {{reduction="{reduction}", {GROUP}}} : f16[5,3,3,3] NCHW
+          %u = AssignAdd(%b, %s) : f16[5,3,3,3] NCHW after %y
+          return %y
+        }}
+    """
+    fleet = Fleet(text, tmp_path, 2)
+    generator = np.random.default_rng(3)
+    x, g, w = (generator.normal(size=n).astype(np.float16) for n in ((1, 3, 4, 4), (5, 3, 3, 3), (5, 3, 3, 3)))
+    stored = fleet.sessions[0].store["w"].current
+    assert stored is not None and stored.desc.format.name.startswith("FRACTAL_Z")
+    fleet.sessions[1].store.set_value("w", w)
+    first, second = (next(iter(outputs.values())) for outputs in fleet.run({"x": x, "g": g}))
+    windows = np.lib.stride_tricks.sliding_window_view(x.astype(np.float32), (3, 3), axis=(2, 3))
+    np.testing.assert_allclose(first, np.einsum("nchwij,ocij->nohw", windows, w.astype(np.float32)), atol=0.05)
+    assert first.tobytes() == second.tobytes()
+    both = g.astype(np.float32) + g if reduction == "sum" else g.astype(np.float32) * g
+    expected = (w.astype(np.float32) + both.astype(np.float16)).astype(np.float16)
+    for session in fleet.sessions:
+        np.testing.assert_array_equal(session.store.value("w"), expected)
+
+
+def test_counts_that_differ_by_rank_are_inputs(tmp_path: Path) -> None:
+    text = f"""
+        graph g(%x : f32[3] ND, %sc : i64[2] ND, %sd : i64[2] ND, %rc : i64[2] ND, %rd : i64[2] ND) {{
+          %a = HcomAllToAllV(%x, %sc, %sd, %rc, %rd) {{{GROUP}}} : f32[?] ND
+          %n = Neg(%a) : f32[?] ND
+          return %n
+        }}
+    """
+    fleet = Fleet(text, tmp_path, 2)
+    zero, sizes = np.int64([0, 1]), (np.int64([1, 2]), np.int64([1, 0]))
+    feeds = [
+        {"x": 10**rank * X[1:], "sc": sizes[rank], "sd": zero, "rc": np.int64([sizes[0][rank], sizes[1][rank]]),
+         "rd": np.int64([0, sizes[0][rank]])}
+        for rank in range(2)
+    ]  # fmt: skip
+    one, other = fleet.run(*feeds)
+    np.testing.assert_array_equal(one["n:0"], [-1, -10])
+    np.testing.assert_array_equal(other["n:0"], [-2, -3])
