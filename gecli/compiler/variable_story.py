@@ -8,6 +8,7 @@ from typing import Any
 from gecli.compiler.session import Member, Session
 from gecli.ir.attributes import ASSIGN_VAR_NAME, REF_VAR_SRC_VAR_NAME, VARIABLE_TYPES
 from gecli.ir.graph import Graph
+from gecli.ir.op_desc import OpDesc
 from gecli.ir.tensor_desc import TensorDesc
 from gecli.variables.var_resource import VarResource
 
@@ -43,24 +44,31 @@ def _use(name: str, member: Member) -> dict[str, Any] | None:
     if member.compiled is None:
         return None
     graph = member.compiled.graph
+    forms = [_form(node.output_descs[0]) for node in member.compiled.variables if node.name == name]
     readers, writers = list(_readers(graph, name)), list(_writers(graph, name))
-    if not (readers or writers or any(node.name == name for node in member.compiled.variables)):
+    if not (readers or writers or forms):
         return None
-    return {"graph": graph.name, "readers": readers, "writers": writers}
+    return {"graph": graph.name, "form": forms[0] if forms else None, "readers": readers, "writers": writers}
 
 
 def _readers(graph: Graph, name: str) -> Iterator[str]:
     for each in graph.all_graphs():
         for node in each.nodes_of(*sorted(VARIABLE_TYPES)):
             if node.name == name:
-                yield from dict.fromkeys(f"{use.node.name} ({use.node.type})" for use in each.consumers(node.out()))
+                yield from dict.fromkeys(_shown(use.node) for use in each.consumers(node.out()))
 
 
 def _writers(graph: Graph, name: str) -> Iterator[str]:
     for each in graph.all_graphs():
         for node in each.nodes():
             if any(name in (desc.attrs.get(mark) for mark in _MARKS) for desc in node.output_descs if desc.attrs):
-                yield f"{node.name} ({node.type})"
+                yield _shown(node)
+
+
+def _shown(node: OpDesc) -> str:
+    graph: Graph = node.graph
+    place = f"{graph.name}/" if graph.parent is not None else ""
+    return f"{place}{node.name} ({node.type})"
 
 
 _MARKS = (REF_VAR_SRC_VAR_NAME, ASSIGN_VAR_NAME)

@@ -84,18 +84,22 @@ def _story_lines(found: dict[str, Any]) -> list[str]:
         for label, key in (("created", "created_by"), ("changed", "changed_by"))
         if found.get(key) is not None
     ]
-    staged = found.get("staged")
-    if staged is not None:
-        form = f"{dtype_text(staged['dtype'])} {staged['format']} {shape_text(staged['shape'])}"
-        lines.append(f"  staged    {form}, when {ACCELERATION} began on this graph")
+    if found.get("staged") is not None:
+        lines.append(f"  staged    {_form_text(found['staged'])}, when {ACCELERATION} began on this graph")
+    stored = {key: found[key] for key in ("dtype", "format", "shape")}
     for user in found.get("users", ()):
-        parts = [
+        parts = [f"as {_form_text(user['form'])}"] if user["form"] not in (None, stored) else []
+        parts += [
             f"{what} by {_first(user[key])}" for what, key in (("read", "readers"), ("written", "writers")) if user[key]
         ]
         lines.append(f"  used by   {user['graph']}: {'; '.join(parts) or 'by nobody'}")
     if found.get("has_value") is False:
         lines.append("  value     none: no graph of the session writes it or gives it an initial value")
     return lines
+
+
+def _form_text(form: dict[str, Any]) -> str:
+    return f"{dtype_text(form['dtype'])} {form['format']} {shape_text(form['shape'])}"
 
 
 def _first(names: list[str]) -> str:
@@ -110,7 +114,7 @@ def _event_lines(event: dict[str, Any]) -> list[str]:
 
 
 def _block_text(block: dict[str, Any], used: set[int]) -> str:
-    form = f"{dtype_text(block['dtype'])} {block['format']} {shape_text(block['shape'])}"
+    form = _form_text(block)
     state = "" if block["in_use"] else ", no longer used"
     if state and block["logical_address"] in used:
         state = ", an earlier form in the same block"

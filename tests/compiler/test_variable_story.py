@@ -143,7 +143,8 @@ def test_the_story_names_maker_changer_users_and_how_the_compile_found_the_varia
     assert (found["created_by"], found["changed_by"], found["has_value"]) == ("init", "train", True)
     assert found["staged"] == {"dtype": "DT_FLOAT", "format": "FRACTAL_Z", "shape": [4, 1, 16, 8]}
     assert [user["graph"] for user in found["users"]] == ["init", "train"]
-    assert found["users"][1] == {"graph": "train", "readers": ["y (Abs)"], "writers": []}
+    form = {"dtype": "DT_FLOAT", "format": "FRACTAL_Z", "shape": [4, 1, 16, 8]}
+    assert found["users"][1] == {"graph": "train", "form": form, "readers": ["y (Abs)"], "writers": []}
 
 
 def test_the_compile_that_became_stale_is_told_before_the_last_one() -> None:
@@ -205,7 +206,7 @@ def test_what_passes_did_with_a_variable_of_a_called_graph_is_told() -> None:
     session.compile_all()
     lines = explanation_lines(told(session, member), "w")
     assert "  SplitVariableIntoSubgraphPass: copied  node call  subgraphs g_body" in lines
-    assert any("written by a (AssignAdd)" in line for line in lines if line.startswith("  used by   g: "))
+    assert any("written by g_body/a (AssignAdd)" in line for line in lines if line.startswith("  used by   g: "))
 
 
 def test_a_stale_graph_names_the_variable_that_made_it_so() -> None:
@@ -214,3 +215,16 @@ def test_a_stale_graph_names_the_variable_that_made_it_so() -> None:
     session.add(parse(TRAIN))
     with pytest.raises(CompileError, match="graph 'init' is stale: 'train' changed the format of variable 'w'"):
         session.compile_all()
+
+
+def test_the_form_of_a_graph_that_names_the_format_otherwise_is_told() -> None:
+    session = Session(platform_of("Ascend910B1"), CompileSettings())
+    form = "f32[1,2,3,4]"
+    for name, fmt in (("a", "NCHW"), ("b", "NHWC")):
+        session.add(
+            parse(f"graph {name}() {{ %w = Variable() : {form} {fmt}\n %y = Abs(%w) : {form} {fmt}\n return %y }}")
+        )
+    session.compile_all()
+    lines = explanation_lines(told(session, session.members[1]), "w")
+    assert "  used by   a: as FLOAT NCHW [1,2,3,4]; read by y (Abs)" in lines
+    assert "  used by   b: read by y (Abs)" in lines
