@@ -10,6 +10,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from hypothesis import given as given_each
+from hypothesis import settings, strategies
 from numpy.typing import NDArray
 
 from gecli.errors import GecliError, InputError, OutputError, RuntimeFault
@@ -237,6 +239,29 @@ def test_many_collectives_follow_each_other() -> None:
         return float(value[0])
 
     assert together(4, work) == [4.0] * 4
+
+
+@given_each(
+    size=strategies.integers(1, 4),
+    rows=strategies.integers(0, 3),
+    reduction=strategies.sampled_from(sorted(FORMULAS)),
+    dtype=strategies.sampled_from(["float32", "float16", "int8", "int64"]),
+)
+@settings(max_examples=40, deadline=None)
+def test_scattering_and_gathering_a_reduction_is_reducing_for_all(
+    size: int, rows: int, reduction: str, dtype: str
+) -> None:
+    arrays = given(size, (rows * size, 2), dtype)
+    attrs = {"reduction": reduction, **WORLD}
+
+    def in_two_steps(member: Member) -> Array:
+        part = op("HcomReduceScatter", rank_size=size, **attrs).kernel(arrays[member.rank])
+        result: Array = op("HcomAllGather", rank_size=size, **WORLD).kernel(part)
+        return result
+
+    at_once = together(size, lambda m: op("HcomAllReduce", **attrs).kernel(arrays[m.rank]))
+    for one, other in zip(together(size, in_two_steps), at_once):
+        assert (one.shape, one.tobytes()) == (other.shape, other.tobytes())
 
 
 # ---------------------------------------------------------------- bytes
