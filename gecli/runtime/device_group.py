@@ -271,7 +271,7 @@ class DeviceGroup:
             kind="RT_COLLECTIVE_DEADLOCK",
             where="; ".join(self._state(member) for member in self.members),
             why=self._who_is_missing(),
-            do="let every device run the same collectives in the same order, and send before it receives",
+            do="let every device run the same collectives in the same order and as often, and send before it receives",
         )
 
     def _too_late(self, member: Member) -> RuntimeFault:
