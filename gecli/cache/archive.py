@@ -26,11 +26,16 @@ if TYPE_CHECKING:
 SCHEMA = "gecli.cache-archive/1"
 MANIFEST = "gecli-cache.json"
 WEIGHTS = "weight/"
+VERSIONS, SLICES = "jit/", "jit/slicing_hierarchy/"
 MAX_MANIFEST_BYTES = 1 << 26
 MAX_HEADER_BYTES = 1 << 20  # of what tar itself keeps about a member
 MAX_SIDECAR_BYTES = 1 << 26
 MAX_MEMBERS = 1 << 20
 BLOCK_BYTES = 1 << 20
+_SLICE_FILE = re.compile(
+    r"gecli_slicing\.json|slicing_result\.json|(?:0|[1-9]\d{0,5})/(?:gep_list\.json|slice_graph\.pb|rem_graph\.pb)",
+    re.ASCII,
+)
 _DIGEST = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _WEIGHT = re.compile(r"weight_[0-9a-f]{32,64}|[^/\0.][^/\0]{0,230}_weight_combined|weight_combined", re.ASCII)
 
@@ -66,11 +71,34 @@ class ArchivedEntry(NamedTuple):
         return sum(file.size_bytes for file in self.files.values())
 
 
+class ArchivedSlices(NamedTuple):
+    """How a graph was cut: files by their names in `slicing_hierarchy/{key}`, and the compiled versions."""
+
+    key: str
+    files: Mapping[str, ArchivedFile]
+    entries: tuple[ArchivedEntry, ...]
+
+    @property
+    def folder(self) -> str:
+        """Where the files lie in the archive."""
+        return f"{SLICES}{self.key}/"
+
+
 class Manifest(NamedTuple):
-    """The entries in the order in which they stand in their indexes, and the weight files that they share."""
+    """The entries in the order in which they stand in their indexes, the weight files that they share, and slices."""
 
     entries: tuple[ArchivedEntry, ...]
     weights: tuple[ArchivedFile, ...] = ()
+    slices: tuple[ArchivedSlices, ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.entries and not self.slices
+
+    @property
+    def all_entries(self) -> list[ArchivedEntry]:
+        """Whole models and compiled versions of slices."""
+        return [*self.entries, *(entry for each in self.slices for entry in each.entries)]
 
     def members(self) -> Iterator[ArchivedFile]:
         """Every member behind the list itself, in order; the names are those in the archive."""
@@ -78,20 +106,39 @@ class Manifest(NamedTuple):
             yield from entry.files.values()
         for weight in self.weights:
             yield weight._replace(name=WEIGHTS + weight.name)
+        for each in self.slices:
+            for file in each.files.values():
+                yield file._replace(name=each.folder + file.name)
+            for entry in each.entries:
+                for file in entry.files.values():
+                    yield file._replace(name=VERSIONS + file.name)
 
 
 def manifest_text(manifest: Manifest) -> str:
-    entries = [
-        {
-            "key": entry.key,
-            "entry": entry.stem,
-            "files": [file._asdict() for file in entry.files.values()],
-            "weights": list(entry.weights),
-        }
-        for entry in manifest.entries
-    ]
-    content = {"schema": SCHEMA, "entries": entries, "weights": [file._asdict() for file in manifest.weights]}
+    content: dict[str, Any] = {
+        "schema": SCHEMA,
+        "entries": [_entry_json(entry) for entry in manifest.entries],
+        "weights": [file._asdict() for file in manifest.weights],
+    }
+    if manifest.slices:
+        content["slices"] = [
+            {
+                "key": each.key,
+                "files": [file._asdict() for file in each.files.values()],
+                "versions": [_entry_json(entry) for entry in each.entries],
+            }
+            for each in manifest.slices
+        ]
     return json.dumps(content, indent=1, sort_keys=True, ensure_ascii=True) + "\n"
+
+
+def _entry_json(entry: ArchivedEntry) -> dict[str, Any]:
+    return {
+        "key": entry.key,
+        "entry": entry.stem,
+        "files": [file._asdict() for file in entry.files.values()],
+        "weights": list(entry.weights),
+    }
 
 
 def parse_manifest(data: bytes) -> Manifest:
@@ -108,11 +155,25 @@ def parse_manifest(data: bytes) -> Manifest:
             raise DamagedArchive(f"{weight.name!r} is no name of a weight file")
     known = {weight.name for weight in weights}
     entries = tuple(_entry(row, known) for row in _rows(content, "entries"))
-    manifest = Manifest(entries, weights)
+    slices = tuple(_slices(row) for row in _rows(content, "slices")) if "slices" in content else ()
+    manifest = Manifest(entries, weights, slices)
     names = [member.name for member in manifest.members()]
     if len(names) > MAX_MEMBERS or len(names) != len(set(names)):
         raise DamagedArchive("the list names a member twice, or too many")
     return manifest
+
+
+def _slices(row: Any) -> ArchivedSlices:
+    key = row.get("key") if isinstance(row, dict) else None
+    if not isinstance(key, str) or not is_graph_key(key):
+        raise DamagedArchive(f"{str(key)[:200]!r} is no graph key")
+    files = {file.name: file for file in map(_file, _rows(row, "files"))}
+    for file in files.values():
+        if not _SLICE_FILE.fullmatch(file.name):
+            raise DamagedArchive(f"{file.name[:300]!r} is no file of slices")
+        if file.name.endswith(".json") and file.size_bytes > MAX_SIDECAR_BYTES:
+            raise DamagedArchive(f"{file.name} is too large")
+    return ArchivedSlices(key, files, tuple(_entry(each, set()) for each in _rows(row, "versions")))
 
 
 def _entry(row: Any, weights: set[str]) -> ArchivedEntry:
@@ -209,14 +270,14 @@ class Archive:
         """The content of a member, hashed again on the way: the file may have changed. Raises DamagedArchive."""
         yield from _checked(self._stream, self._offsets[folder + member.name], member)
 
-    def model(self, member: ArchivedFile) -> ModelRecord:
+    def model(self, member: ArchivedFile, folder: str = "") -> ModelRecord:
         """The graphs of an OM in the archive, read where it lies. Raises InputError."""
         from gecli.artifacts.om_file import read_om
 
-        return read_om(self._path, base=self._offsets[member.name], size=member.size_bytes).model()
+        return read_om(self._path, base=self._offsets[folder + member.name], size=member.size_bytes).model()
 
-    def content(self, member: ArchivedFile) -> bytes:
-        return b"".join(self.blocks(member))
+    def content(self, member: ArchivedFile, folder: str = "") -> bytes:
+        return b"".join(self.blocks(member, folder))
 
 
 @contextmanager

@@ -6,7 +6,7 @@ import errno
 import hashlib
 import io
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import BinaryIO, NamedTuple
 
 from gecli.cache.archive import (
@@ -23,6 +23,7 @@ from gecli.cache.index import IndexRecord
 from gecli.cache.layout import OM, RDCPKT, SIDECAR
 from gecli.cache.sidecar import read_sidecar
 from gecli.cache.stat_index import StatIndex
+from gecli.cache.survey import JIT
 from gecli.cache.verify import Problem, entry_problems, index_fault, records_of
 from gecli.cache.weight_files import weight_dir, weight_files_of, weights_of
 from gecli.errors import GecliError
@@ -30,17 +31,28 @@ from gecli.wire.regular_file import open_regular
 
 
 class ExportPlan(NamedTuple):
-    """What is going to be written, from which files by member name, and the damaged entries that are not."""
+    """What is going to be written, from which files or texts by member name, and the damaged entries that are not."""
 
     manifest: Manifest
     paths: dict[str, str]
     left_out: tuple[Problem, ...] = ()
+    texts: Mapping[str, bytes] = {}
 
 
 def plan_export(directory: str, keys: Iterable[str], stem: str = "") -> ExportPlan:
-    """Read and check every entry of the keys, or the one that is named, with its weights. Raises OSError."""
-    planner = _Planner(directory)
+    """Read and check every entry of the keys, or the one that is named, with its weights. Raises OSError.
+
+    The slices that `--jit` made of the graph of a key go along, with their compiled versions.
+    """
+    planner = EntryPlanner(directory)
+    slices = None
+    if not stem and os.path.isdir(os.path.join(directory, JIT)):
+        from gecli.cache.export_slices import SlicesPlanner
+
+        slices = SlicesPlanner(directory)
     for key in keys:
+        if slices is not None:
+            slices.add(key)
         fault = index_fault(directory, key)
         if fault:
             planner.left_out.append(Problem("index-corrupt", fault, key, path=f"{key}.idx"))
@@ -50,11 +62,19 @@ def plan_export(directory: str, keys: Iterable[str], stem: str = "") -> ExportPl
                 seen.add(record.stem)
                 planner.add(key, record)
     weights = tuple(planner.weights[name] for name in sorted(planner.weights))
-    return ExportPlan(Manifest(tuple(planner.entries), weights), planner.paths, tuple(planner.left_out))
+    manifest, left_out = Manifest(tuple(planner.entries), weights), tuple(planner.left_out)
+    if slices is None:
+        return ExportPlan(manifest, planner.paths, left_out)
+    manifest = manifest._replace(slices=tuple(slices.slices))
+    paths = {**planner.paths, **slices.paths}
+    return ExportPlan(manifest, paths, (*left_out, *slices.left_out), slices.texts)
 
 
-class _Planner:
-    def __init__(self, directory: str) -> None:
+class EntryPlanner:
+    """Entries of one directory; `folder` is in front of their names in the archive."""
+
+    def __init__(self, directory: str, folder: str = "") -> None:
+        self.folder = folder
         self.directory = directory
         self.stats = StatIndex(trusting=False)
         self.entries: list[ArchivedEntry] = []
@@ -62,15 +82,18 @@ class _Planner:
         self.paths: dict[str, str] = {}
         self.left_out: list[Problem] = []
 
-    def add(self, key: str, record: IndexRecord) -> None:
+    def add(self, key: str, record: IndexRecord) -> bool:
+        """Take an entry; False when it is damaged."""
         problems = entry_problems(self.directory, key, record, fast=False)
         if problems:
             self.left_out.append(problems[0])
-            return
+            return False
         try:
             self.entries.append(self._archived(key, record))
         except (GecliError, FileNotFoundError) as error:  # removed since it was checked
             self.left_out.append(Problem("om-missing", str(error), key, record.stem))
+            return False
+        return True
 
     def _archived(self, key: str, record: IndexRecord) -> ArchivedEntry:
         sidecar = read_sidecar(self.directory, key, record.stem)
@@ -92,7 +115,7 @@ class _Planner:
 
     def _described(self, path: str, member: str) -> ArchivedFile:
         digest = self.stats.sha256(path)
-        self.paths[member] = path
+        self.paths[self.folder + member] = path
         return ArchivedFile(member, os.path.getsize(path), digest)
 
 
@@ -102,6 +125,9 @@ def write_archive(stream: BinaryIO, plan: ExportPlan) -> None:
     with writing(stream) as tar:
         add(tar, MANIFEST, len(text), io.BytesIO(text))
         for member in plan.manifest.members():
+            if member.name in plan.texts:
+                add(tar, member.name, member.size_bytes, io.BytesIO(plan.texts[member.name]))
+                continue
             with _CheckedSource(plan.paths[member.name], member) as source:
                 add(tar, member.name, member.size_bytes, source)
 

@@ -45,20 +45,32 @@ def import_entries(
     style: str = "seed",
     on_wait: OnWait | None = None,
 ) -> Iterator[Imported]:
-    """Import the entries whose keys fit, in the order of the archive.
+    """Import the entries whose keys fit, in the order of the archive, then slices with their compiled versions.
 
     Raises DamagedArchive, LockTimeout, LockUnavailable and OSError; what was imported before stays.
     """
-    importer = _Importer(directory, archive, mode, style)
+    importer = EntryImporter(directory, archive, mode, style)
+    slices = [each for each in archive.manifest.slices if key_glob is None or fnmatch.fnmatchcase(each.key, key_glob)]
+    if slices:
+        from gecli.cache.import_slices import SlicesImporter
+
+        of_slices = SlicesImporter(directory, archive, mode, style, wait_s, on_wait)
+        for each in slices:
+            of_slices.check(each)
     for entry in archive.manifest.entries:
         if key_glob is None or fnmatch.fnmatchcase(entry.key, key_glob):
             shared = mode == SHARED_MODE
             with KeyLock(directory, entry.key, timeout_s=wait_s, on_wait=on_wait, shared=shared):
                 yield importer.take(entry)
+    for each in slices:
+        yield from of_slices.take(each)
 
 
-class _Importer:
-    def __init__(self, directory: str, archive: Archive, mode: int, style: str) -> None:
+class EntryImporter:
+    """Imports entries into one directory; `folder` is in front of their names in the archive."""
+
+    def __init__(self, directory: str, archive: Archive, mode: int, style: str, folder: str = "") -> None:
+        self.folder = folder
         self.directory = directory
         self.archive = archive
         self.mode = mode
@@ -70,7 +82,7 @@ class _Importer:
     def take(self, entry: ArchivedEntry) -> Imported:
         """Import one entry; call it with the key's lock held."""
         self._require_om(entry)
-        sidecar = self._sidecar_of(entry)
+        sidecar = self.sidecar_of(entry)
         recover(self.directory, entry.key, StatIndex(trusting=False), self.mode)
         for record in records_of(self.directory, entry.key):
             if self._is_same(record, entry, sidecar):
@@ -88,17 +100,17 @@ class _Importer:
 
     def _require_om(self, entry: ArchivedEntry) -> None:
         om = entry.files[OM]
-        head = next(iter(self.archive.blocks(om)), b"")
+        head = next(iter(self.archive.blocks(om, self.folder)), b"")
         if not head.startswith(OM_MAGIC):
             raise DamagedArchive(f"{om.name} is no OM file")
 
-    def _sidecar_of(self, entry: ArchivedEntry) -> Sidecar | None:
+    def sidecar_of(self, entry: ArchivedEntry) -> Sidecar | None:
         """The sidecar in the archive, which must tell of the files beside it."""
         file = entry.files.get(SIDECAR)
         if file is None:
             return None
         try:
-            sidecar = parse_sidecar(self.archive.content(file), entry.key, entry.stem)
+            sidecar = parse_sidecar(self.archive.content(file, self.folder), entry.key, entry.stem)
         except InvalidSidecar as error:
             raise DamagedArchive(f"{file.name}: {error}") from error
         if sidecar is None:
@@ -109,7 +121,7 @@ class _Importer:
                 raise DamagedArchive(f"{file.name} tells of another .{kind}")
         try:
             needed = {each.file for each in weights_of_sidecar(sidecar)}
-            fault = fault_of_rows(sidecar, lambda: self.archive.model(entry.files[OM]))
+            fault = fault_of_rows(sidecar, lambda: self.archive.model(entry.files[OM], self.folder))
         except BadWeightRow as error:
             raise DamagedArchive(f"{file.name}: {error}") from error
         if needed != set(entry.weights):
@@ -165,7 +177,7 @@ class _Importer:
         folder, name = os.path.split(target)
         stem, suffix = os.path.splitext(name)
         with temporary(folder, stem, suffix, self.mode) as (stream, path):
-            for block in self.archive.blocks(file, member_folder):
+            for block in self.archive.blocks(file, self.folder + member_folder):
                 stream.write(block)
             seal(stream)
             yield path

@@ -44,7 +44,7 @@ def cache_export(invocation: Invocation) -> int:
         os.listdir(directory)  # one that is closed has no entries that could be judged
         plan = plan_export(directory, keys, stem)
     output = _output(options)
-    if not plan.manifest.entries:
+    if plan.manifest.is_empty:
         _refuse_nothing(plan, directory, key or options.text("key") or "", stem)
     _write(plan, output)
     show = console.say if output == STDOUT else console.result
@@ -76,12 +76,14 @@ def _keys(directory: str, key: str, glob: str | None) -> list[str]:
     """The keys to export: the one that is named, or those that fit the pattern."""
     import fnmatch
 
+    from gecli.cache.jit_survey import user_keys
     from gecli.cache.survey import keys_in
 
     if key:
         return [key]
     with readable(directory):
-        return [each for each in keys_in(os.listdir(directory)) if fnmatch.fnmatchcase(each, glob or "")]
+        keys = sorted({*keys_in(os.listdir(directory)), *user_keys(directory)})
+    return [each for each in keys if fnmatch.fnmatchcase(each, glob or "")]
 
 
 def _output(options: Options) -> str:

@@ -138,7 +138,7 @@ COMMANDS: dict[str, Command] = {
     ),
     "cache export": Command(
         "gecli cache export KEY [ENTRY] --cache-dir DIR -o FILE.tar",
-        "Write the entries of a key, or of all keys that --key names, with their weights into one file. The same "
+        "Write the entries of a key, or of all keys that --key names, with their weights and slices into one file. The same "
         "entries give the same bytes; exits 1 when damaged ones were left out.",
         (
             ("One key", "gecli cache export resnet --cache-dir cache -o resnet.tar"),

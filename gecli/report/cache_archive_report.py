@@ -15,7 +15,9 @@ def export_lines(plan: ExportPlan, output: str) -> list[str]:
     lines = [f"left out  {each.what}  {each.kind}  {each.message}" for each in plan.left_out]
     entries = counted(len(plan.manifest.entries), "entry", "entries")
     weights = f" and {counted(len(plan.manifest.weights), 'weight file')}" if plan.manifest.weights else ""
-    return [*lines, f"exported {entries}{weights} to {output}, {_bytes(plan)} bytes"]
+    versions = sum(len(each.entries) for each in plan.manifest.slices)
+    slices = f", {counted(versions, 'version')} of slices" if versions else ""
+    return [*lines, f"exported {entries}{weights}{slices} to {output}, {_bytes(plan)} bytes"]
 
 
 def export_document(directory: str, plan: ExportPlan, output: str) -> dict[str, Any]:
@@ -26,6 +28,14 @@ def export_document(directory: str, plan: ExportPlan, output: str) -> dict[str, 
         "bytes": _bytes(plan),
         "entries": [_entry_json(entry) for entry in plan.manifest.entries],
         "weights": [weight._asdict() for weight in plan.manifest.weights],
+        "slices": [
+            {
+                "key": each.key,
+                "files": [file._asdict() for file in each.files.values()],
+                "versions": [_entry_json(entry) for entry in each.entries],
+            }
+            for each in plan.manifest.slices
+        ],
         "left_out": [
             {"key": each.key, "entry": each.entry, "kind": each.kind, "message": each.message} for each in plan.left_out
         ],
