@@ -138,8 +138,8 @@ COMMANDS: dict[str, Command] = {
     ),
     "cache export": Command(
         "gecli cache export KEY [ENTRY] --cache-dir DIR -o FILE.tar",
-        "Write the entries of a key, or of all keys that --key names, with their weights and slices into one file. The same "
-        "entries give the same bytes; exits 1 when damaged ones were left out.",
+        "Write the entries of a key, or of all keys that --key names, with their weights and slices into one file. The "
+        "same entries give the same bytes; exits 1 when damaged ones were left out.",
         (
             ("One key", "gecli cache export resnet --cache-dir cache -o resnet.tar"),
             ("One entry", "gecli cache export a a_20260415_102030 --cache-dir cache -o a.tar"),
