@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Mapping
 from dataclasses import field, replace
 from typing import Any
 
@@ -37,6 +38,7 @@ ENGINE = "_engine"  # attribute that keeps the member `engine`
 FILE_CONSTANT_ATTRS = frozenset(
     ("location", "offset", "length", "file_path", "file_id", "dtype", "shape", "original_shape")
 )
+HANDLE = "VarHandleOp"  # describes its variable by attributes
 EXAMPLE = '{"id": "y", "type": "Relu"}'
 # Types that declare themselves: the loader cannot compute their outputs.
 _NEEDS_OUTPUTS = frozenset((*DATA_TYPES, *VARIABLE_TYPES, "FileConstant"))
@@ -168,9 +170,12 @@ class GraphReader:
             ]
             node.inputs = [None] * len(descs)
         desc = outputs[0] if outputs else None
-        for key, attr in source.object(members.get("attrs", {}), f"{pointer}/attrs", "attrs").items():
+        attrs = source.object(members.get("attrs", {}), f"{pointer}/attrs", "attrs")
+        for key in sorted(attrs, key=INIT_VALUE.__eq__) if type_name == HANDLE else attrs:
             place = pointer + pointer_to("attrs", key)
-            node.attrs[key] = self._typed(kind, key, read_attr(source, attr, place, desc), place)
+            if type_name == HANDLE and key == INIT_VALUE:
+                desc = _desc_of_handle(node.attrs)
+            node.attrs[key] = self._typed(kind, key, read_attr(source, attrs[key], place, desc), place)
         if node.type == "FileConstant" and desc is not None:
             self._read_file_constant(node, desc, f"{pointer}/attrs")
         self._read_rest(node, members, pointer)
@@ -531,3 +536,12 @@ def warn_unknown(source: Source, members: dict[str, Json], known: frozenset[str]
             f"unknown member {name!r} of {what} is ignored",
             do=f"did you mean {close[0]!r}?" if close else "",
         )
+
+
+def _desc_of_handle(attrs: Mapping[str, Any]) -> TensorDesc | None:
+    """What a VarHandleOp says of its variable, None where that is not whole: handles are judged when rewritten."""
+    try:
+        dtype = convert_attribute("DataType", attrs["dtype"])
+        return TensorDesc(dtype, tuple(convert_attribute("tuple[int, ...]", attrs["shape"])))
+    except (KeyError, TypeError, ValueError):
+        return None

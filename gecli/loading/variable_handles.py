@@ -13,11 +13,10 @@ from gecli.ir.graph import Graph
 from gecli.ir.op_desc import OpDesc, Use
 from gecli.ir.surgery import isolate, move_in_control, move_out_control
 from gecli.ir.tensor_desc import UNKNOWN_RANK, TensorDesc
-from gecli.loading.json_graph import GraphReader
+from gecli.loading.json_graph import HANDLE, GraphReader
 from gecli.ops.operator import convert_attribute
 from gecli.ops.registry import find
 
-HANDLE = "VarHandleOp"
 READ = "ReadVariableOp"
 DESTROY = "DestroyResourceOp"
 ASSIGNS = {"AssignVariableOp": "Assign", "AssignAddVariableOp": "AssignAdd", "AssignSubVariableOp": "AssignSub"}
@@ -40,9 +39,11 @@ def rewrite_handles(readers: Iterable[GraphReader]) -> None:
     if not work:
         return
     described: dict[str, TensorDesc] = {}
+    containers: dict[str, OpDesc] = {}
     for each in work:
         each.check()
         each.describe(described)
+        each.check_containers(containers)
     for each in work:
         each.rewrite(described)
     _settle_reads(readers)
@@ -140,6 +141,19 @@ class _Rewriter:
                     f"variable {name!r} is described in two ways",
                     f"{node.type} {node.name!r} says {_shown(desc)}, another node {_shown(known)}",
                     "two handles of one name are one variable: give both one dtype and shape",
+                )
+
+    def check_containers(self, first: dict[str, OpDesc]) -> None:
+        """TensorFlow keeps variables of one name in two containers apart; here a name is one variable."""
+        for handle in self.graph.nodes_of(HANDLE):
+            other = first.setdefault(variable_name(handle), handle)
+            ours, theirs = (each.attrs.get("container") or "" for each in (handle, other))
+            if ours != theirs:
+                raise self.reader.source.fault(
+                    self.pointers[handle],
+                    f"variable {variable_name(handle)!r} is in two containers",
+                    f"{handle.name!r} says {ours!r}, {other.name!r} {theirs!r}; a session has one variable of a name",
+                    "give one of the variables another shared_name, or both handles one container",
                 )
 
     def _desc_of(self, handle: OpDesc) -> TensorDesc:

@@ -297,6 +297,16 @@ def test_a_handle_joins_the_variable_of_its_name(tmp_path: Path) -> None:
     assert graph.node("a").inputs[0] == graph.node("w").out()
 
 
+@pytest.mark.parametrize("outputs", [{}, {"outputs": [{"dtype": "DT_RESOURCE", "shape": []}]}], ids=str)
+@pytest.mark.parametrize("first", ["_init_value", "dtype"])
+def test_an_initial_value_takes_dtype_and_shape_of_its_handle(tmp_path: Path, outputs: Json, first: str) -> None:
+    attrs = {"dtype": F32, "shape": [2], "_init_value": {"tensor": {"fill": 5}}}
+    h = {**handle("h"), "attrs": {first: attrs[first], **attrs}, **outputs}
+    graph = loaded(document([h, READ], "h>r", ["r"]), tmp_path).graph
+    value = graph.node("h").init_value
+    assert value is not None and value.numpy().tolist() == [5, 5]
+
+
 def test_a_handle_without_shape_takes_that_of_another(tmp_path: Path) -> None:
     nodes = [handle("h", shared="w"), handle("k", [2], "w"), data("v", [2]), node("a", "AssignVariableOp")]
     graph = loaded(document(nodes, "h v>a", []), tmp_path).graph
@@ -339,6 +349,7 @@ WITHOUT_DTYPE = node("h", "VarHandleOp", attrs={"shape": [2]})
     ([handle("h", ["n"]), READ], "h>r", ["r"], "E13014", "attribute 'shape' is not valid"),
     ([handle("h", [2], "w"), handle("k", [3], "w"), READ], "h>r", ["r"], "E13005", "'w' is described in two ways"),
     ([handle("h", [2], "w"), handle("k", [2], "w", dtype=INTEGER), READ], "h>r", ["r"], "E13005", "in two ways"),
+    ([handle("h", [2], "w", container="a"), handle("k", [2], "w"), READ], "h>r", ["r"], "E13005", "in two containers"),
     ([handle("h", [2], "v"), V, READ], "h>r", ["r"], "E13009", "variable 'v' cannot have its name"),
 ])  # fmt: skip
 def test_what_is_no_resource_variable_is_refused(
