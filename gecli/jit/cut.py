@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from enum import Enum
 
-from gecli.ir.attributes import CONST_TYPES, DATA_TYPES
+from gecli.ir.attributes import CONST_TYPES, DATA_TYPES, ORIGINAL_OP_NAMES
 from gecli.ir.calls import CHOICE_TYPES
 from gecli.ir.graph import Graph
 from gecli.ir.op_desc import OpDesc
@@ -48,7 +48,7 @@ def cut(graph: Graph, known: Collection[str]) -> Cut:
     for node in nodes:  # in order, so that what hangs on a dropped node goes too
         if node in inside and any(before not in inside for before in _before(node)):
             inside.discard(node)
-    breaks = tuple(_reasons(nodes, places, inside))
+    breaks = tuple(dict.fromkeys(_reasons(nodes, places, inside)))
     computed = any(node.type not in DATA_TYPES and node.type not in GIVEN_TYPES for node in inside)
     if len(inside) == len(nodes) or not computed:
         return Cut(frozenset(), breaks)
@@ -66,13 +66,22 @@ def _place(graph: Graph, node: OpDesc, known: Collection[str]) -> Place:
 
 
 def _reasons(nodes: list[OpDesc], places: dict[OpDesc, Place], inside: set[OpDesc]) -> Iterator[tuple[str, str]]:
-    """The nodes that end the slice: those that nothing gives a shape, and the branches that its results choose."""
+    """The nodes that end the slice: those that nothing gives a shape, and the branches that its results choose.
+
+    They have the names that they have in the user's model.
+    """
     for node in nodes:
         if node in inside:
             if places[node] is Place.BREAK:
-                yield node.name, f"{node.type}: {Place.BREAK.value}"
+                yield user_name(node), f"{node.type}: {Place.BREAK.value}"
         elif node.type in CHOICE_TYPES and all(before in inside for before in _before(node)):
-            yield node.name, f"{node.type}: its condition exists only after this slice has run"
+            yield user_name(node), f"{node.type}: its condition exists only after this slice has run"
+
+
+def user_name(node: OpDesc) -> str:
+    """The name of the node that this one was made from, where one became several."""
+    names = node.attrs.get(ORIGINAL_OP_NAMES)
+    return str(names[0]) if isinstance(names, tuple) and names and names[0] else node.name
 
 
 def _given_condition(graph: Graph, node: OpDesc) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper
 
 from gecli.cli.app import run
 from gecli.cli.jit import _compile_options
@@ -91,6 +92,25 @@ def test_each_slice_has_a_line(place: Path, capsys: pytest.CaptureFixture[str]) 
         "slice 0: 1 compiled version; ends behind 'NonZero_3' (NonZero: its shapes exist only after it has run)",
         "slice 1: 1 compiled version",
     ]
+
+
+def test_slices_end_behind_nodes_of_the_users_model(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Compress becomes several nodes, of which one ends the slice."""
+    node = helper.make_node("Compress", ["x", "flags"], ["chosen"], axis=0, name="pick_rows")
+    shapes = {"x": (TensorProto.FLOAT, ["N", 4]), "flags": (TensorProto.BOOL, ["N"])}
+    graph = helper.make_graph(
+        [node, helper.make_node("Neg", ["chosen"], ["y"])],
+        "g",
+        [helper.make_tensor_value_info(name, kind, shape) for name, (kind, shape) in shapes.items()],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["M", 4])],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    (place / "compress.onnx").write_bytes(model.SerializeToString())
+    feeds = {"x": np.arange(12, dtype=np.float32).reshape(3, 4), "flags": np.array([True, False, True])}
+    np.savez(place / "compress.npz", **feeds)
+    assert run(["compile", "--jit", "compress.onnx", "--sample", "compress.npz", *CACHE]) == 0
+    shown = capsys.readouterr().out
+    assert "ends behind 'pick_rows' (Where: " in shown and "PartitionedCall" not in shown
 
 
 def test_a_hint_is_enough_for_the_first_slice(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
