@@ -17,12 +17,14 @@ Check = Callable[..., Any]
 def part_faults(om: OmFile) -> list[Diagnostic]:
     """The faults of stores, MODEL_INOUT_INFO and TASK_INFO of every model; nothing of mobile files is known here.
 
-    Tasks are held against the graphs of models that were read.
+    The graphs of the models behind the root are read for it; tasks are held against the graphs that were read.
     """
     found: list[Diagnostic] = []
     if om.is_mobile:
         return found
     for model in om.models:
+        if model.index:
+            found += _graph_faults(om, model.index)
         inout = om.inout_partition(model.index)
         for part in model.partitions:
             check = _check_of(part, inout)
@@ -39,6 +41,14 @@ def part_faults(om: OmFile) -> list[Diagnostic]:
                 found += error.diagnostics
             found += () if audit is None else audit.problems()
     return found
+
+
+def _graph_faults(om: OmFile, index: int) -> list[Diagnostic]:
+    """What makes a model behind the root unusable; nobody keeps it."""
+    try:
+        return [each for each in om.model(index).problems if each.severity == "error"]
+    except InputError as error:
+        return list(error.diagnostics)
 
 
 def _check_of(part: Partition, inout: Partition | None) -> Check | None:

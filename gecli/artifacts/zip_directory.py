@@ -12,7 +12,10 @@ _WIDE = 0xFFFFFFFF  # the number stands in the 64-bit end record
 
 
 def archive_has(handle: int, base: int, size: int, name: str) -> bool:
-    """True when the directory of the archive at `base` lists a file of this base name; False for broken archives."""
+    """True when the archive at `base` has a file of this name, itself or in one directory that holds all of it.
+
+    False for broken archives.
+    """
     place = _directory(handle, base, size)
     if place is None:
         return False
@@ -28,7 +31,8 @@ def archive_has(handle: int, base: int, size: int, name: str) -> bool:
             return False
         lengths = [int.from_bytes(entry[k : k + 2], "little") for k in (28, 30, 32)]
         text = window[at + _ENTRY_BYTES : at + _ENTRY_BYTES + lengths[0]]
-        if text.rpartition(b"/")[2] == wanted:
+        root, _, rest = text.rpartition(b"/")
+        if rest == wanted and b"/" not in root:
             return True
         position += _ENTRY_BYTES + sum(lengths)
     return False

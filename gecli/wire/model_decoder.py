@@ -234,7 +234,8 @@ class _Decoder:
             reader.budget.spend(_OFFSET_COST * places.append(op))
             self.enter(node, op.input, by_name, waiting)
         except DECODE_ERRORS as error:
-            raise WireError(f"operator {len(record.nodes)} of {reader.where}: {reason(error)}", span.begin) from error
+            where = reader.where or "a graph without a name in front of it"
+            raise WireError(f"operator {len(record.nodes)} of {where}: {reason(error)}", span.begin) from error
 
     def sources(self, record: GraphRecord, op: Message) -> None:
         """What NetOutput says of the producers of the outputs, where it is more than its inputs say."""

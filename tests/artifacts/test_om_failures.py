@@ -120,6 +120,8 @@ HARD: dict[str, Fault] = {
     "random bytes": Fault(b"\x75\x57\x03\xa4" * 100, "not-om", "G3001", 0, ("75 57 03 a4",)),
     "empty": Fault(b"", "not-om", "G3001", 0),
     "other ZIP": Fault(zipped("word.xml"), "not-om", "G3001", 0, (len(zipped("word.xml")),)),
+    "other ZIP with a manifest": Fault(zipped("a/b/manifest.json"), "not-om", "G3001", 0,
+                                       (len(zipped("a/b/manifest.json")),)),
     "LFS pointer": Fault(b"version https://git-lfs.github.com/spec/v1\n", "git-lfs-pointer", "G3001", 0, (43,)),
     "half a header": Fault(om()[:100], "truncated", "G3002", 100, (100, 256)),
     "cut": Fault(om()[:-1], "truncated", "G3002", SIZE - 1, (SIZE - 256, SIZE - 257)),
@@ -249,10 +251,50 @@ def test_inspect_om_names_every_unreadable_file_in_one_line(gecli: Gecli,
     said = [line.partition("]: ")[2] for line in done.stderr.splitlines() if line.startswith("error[")]
     for name, (case, fault) in zip(names, HARD.items()):
         own = [line for line in said if line.startswith(f"{name}: ")]
-        if case == "empty":
-            continue  # it has a message of its own
         assert len(own) == 1, (case, own)
         check_line(own[0], name, fault)
+
+
+FOREIGN = {
+    "page.om": b"<html>404</html>", "packed.om": b"\x1f\x8b\x08" + bytes(20), "program.om": b"\x7fELF" + bytes(64),
+    "array.om": b"\x93NUMPY\x01\0" + bytes(64), "keras.om": b"\x89HDF\r\n\x1a\n" + bytes(64),
+    "lite.om": b"\0\0\0\0TFL3" + bytes(64), "pickle.om": b"\x80\x04\x95.",
+    "report.om": b'{"schema": "gecli.compile/1"}', "graph.om": b'{"nodes": [], "links": []}',
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("command", ["inspect-om", "run"])
+def test_what_another_program_wrote_is_named_in_one_line_with_its_size(
+    command: str, gecli: Gecli, tmp_path: Path
+) -> None:
+    for name, data in FOREIGN.items():
+        (tmp_path / name).write_bytes(data)
+    files = [list(FOREIGN)] if command == "inspect-om" else [[name] for name in list(FOREIGN)[:2]]
+    for names in files:
+        done = gecli(command, *names)
+        said = [line for line in done.stderr.splitlines() if line.startswith("error[")]
+        assert (done.returncode, len(said)) == (3, len(names))
+        for name, line in zip(names, said, strict=True):
+            assert line.startswith(f"error[G3001]: {name}: not-om: this ") and line.endswith(
+                f": {len(FOREIGN[name])} bytes (offset 0)"
+            )
+
+
+@pytest.mark.parametrize(
+    ("second", "kind"),
+    [([(1, b"x")], "no-model-def"), ([(0, b"\xff" * 9)], "bad-proto"),
+     ([(0, spec.model("s", [spec.graph("s_0", [relu("gone:0")])]))], "bad-graph"),
+     ([(0, spec.model("s", [spec.graph("s_0", [constant(64, 0)])]))], "bad-weights")],
+)  # fmt: skip
+def test_run_refuses_a_file_whose_second_model_is_damaged(
+    second: spec.Parts, kind: str, gecli: Gecli, tmp_path: Path
+) -> None:
+    root = [(0, SOUND), (1, bytes(1024)), (2, TASKS)]
+    (tmp_path / "good.om").write_bytes(spec.om_wide(root, [(0, SOUND)], dynamic=True))
+    (tmp_path / "case.om").write_bytes(spec.om_wide(root, second, dynamic=True))
+    assert part_faults(read_om(tmp_path / "good.om")) == []
+    done = gecli("run", "case.om")
+    assert done.returncode == 3 and f"case.om: {kind}: " in done.stderr.splitlines()[0]
 
 
 @pytest.mark.parametrize("name", ["cut", "num 0", "outside", "broken MODEL_DEF", "no MODEL_DEF", "encrypted", "OM2"])

@@ -22,16 +22,21 @@ MAX_NAMED = 4  # OMs of a directory that a message names
 def not_an_om(kind: FileKind, path: str, do: str = "") -> InputError:
     """The error for a file of a kind that is no OM. `do` says what to do with a model that could be compiled."""
     if kind in LOADABLE:
-        what = _SOURCES[kind]
-        return InputError(
-            "G3001", f"{path}: this is {what}, not an OM file", kind="not-om", file=path,
-            why="it is the source of a compile", do=do or f"gecli compile {path} -o {os.path.splitext(path)[0]}.om",
-        )  # fmt: skip
-    error = refusal(kind, path)
+        do = do or f"gecli compile {path} -o {os.path.splitext(path)[0]}.om"
+        return _not_om(path, f"this is {_SOURCES[kind]}, not an OM file", "it is the source of a compile", do)
+    told = refusal(kind, path)
+    if kind in (FileKind.DIRECTORY, FileKind.TF_SAVED_MODEL) or told.first.kind:
+        return told
+    what = told.first.message
     if kind is FileKind.GECLI_DOCUMENT:
-        shown = f"{path}: this is {_document_name(path)}, not an OM file"
-        error = InputError("G3001", shown, kind="not-om", file=path, why=error.first.why, do=error.first.do)
-    return error
+        what = f"this is {_document_name(path)}, not an OM file"
+    return _not_om(path, what, told.first.why, told.first.do)
+
+
+def _not_om(path: str, what: str, why: str, do: str) -> InputError:
+    from gecli.wire.om_faults import om_error
+
+    return om_error("not-om", path, f"{what}: {os.path.getsize(path)} bytes", 0, why=why, do=do)
 
 
 def _document_name(path: str) -> str:
@@ -65,7 +70,7 @@ def instead_of_om(path: str) -> InputError | None:
         record = _record(path, stem)
         if record is not None:
             return record
-    return None if kind in _TOLD_BY_READER or kind is FileKind.UNKNOWN else refusal(kind, path)
+    return None if kind in _TOLD_BY_READER or kind is FileKind.UNKNOWN else not_an_om(kind, path)
 
 
 def _missing(path: str) -> InputError | None:

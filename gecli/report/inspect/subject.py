@@ -252,11 +252,12 @@ def open_subject(path: str, place: str | None = None) -> Subject:
     Raises InputError with the kind for everything that is no file of gecli or GE.
     """
     place = place or path
-    from gecli.loading.sniff import FileKind, refusal, sniff
+    from gecli.loading.sniff import FileKind, sniff
+    from gecli.report.inspect.foreign import not_an_om
 
     kind = sniff(place)
     if kind in (FileKind.EMPTY, FileKind.DIRECTORY, FileKind.TF_SAVED_MODEL):
-        raise refusal(kind, path)
+        raise not_an_om(kind, place)
     size = os.stat(place).st_size
     if kind is FileKind.AIR:
         return Subject(path, place, "model-def", size)
@@ -275,24 +276,23 @@ def open_subject(path: str, place: str | None = None) -> Subject:
     if _is_bundle(place):
         om = read_om(place)
         return Subject(path, place, om.kind, size, om, list(om.warnings))
-    from gecli.report.inspect.foreign import not_an_om
-
-    raise not_an_om(kind, path)
+    raise not_an_om(kind, place, "" if path == place else "gecli compile - -o model.om")
 
 
 def _text_dump(kind: FileKind, path: str, place: str, size: int) -> Subject:
     """A graph dump of GE in either text form. Raises InputError for other ONNX text and for damaged text."""
     from gecli.artifacts.file_access import read_whole
-    from gecli.loading.sniff import FileKind, refusal
+    from gecli.loading.sniff import FileKind
     from gecli.report.inspect.text_proto import MAX_TEXT_BYTES, model_bytes, node_bytes, parse_text
 
     data = read_whole(place, MAX_TEXT_BYTES)
     if kind is FileKind.GE_TEXT:
         return Subject(path, place, "ge-text", size, data=model_bytes(parse_text(data, path, "op", node_bytes), path))
+    from gecli.report.inspect.foreign import not_an_om
     from gecli.report.inspect.onnx_dump import NODE, is_dump, model_tree, node_encoder
 
     if not is_dump(data):
-        raise refusal(kind, path)
+        raise not_an_om(kind, place)
     tree = model_tree(parse_text(data, path, NODE, node_encoder()))
     return Subject(path, place, "ge-onnx-text", size, data=model_bytes(tree, path))
 
