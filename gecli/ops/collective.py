@@ -97,7 +97,12 @@ def _reducible(desc: TensorDesc) -> None:
 
 
 def reduced(reduction: str, arrays: Sequence[Array], divisor: int = 1) -> Array:
-    """The arrays combined in rank order; 16-bit floats in float32, rounded once. One array alone is the result."""
+    """The arrays combined in rank order; 16-bit floats in float32, rounded once. One array alone is the result.
+
+    Raises ValueError for a reduction that no compile lets through.
+    """
+    if reduction not in REDUCTIONS:
+        raise ValueError(f"reduction is {reduction!r}, not one of {', '.join(REDUCTIONS)}")
     if len(arrays) == 1:
         return arrays[0]
     kind = arrays[0].dtype
@@ -234,6 +239,8 @@ class HorovodAllreduce(Collective):
         return plain(x)
 
     def kernel(self, x: Array) -> Array:
+        if self.reduce_op not in (AVERAGE, SUM):
+            raise ValueError(f"reduce_op is {self.reduce_op}")
         return self.exchanged((x,), self._everywhere, partial(ring, 2))[0]
 
     def _everywhere(self, given: Sequence[Arrays]) -> list[Arrays]:
