@@ -159,7 +159,7 @@ def _require_counts(name: str, counts: Array, size: int) -> None:
 
 
 def _require_inside(name: str, counts: Array, starts: Array, size: int) -> None:
-    if any(count and (start < 0 or start + count > size) for count, start in zip(counts, starts)):
+    if any(count and start + count > size for count, start in zip(counts, starts)):
         raise ValueError(f"{name} {starts.tolist()} with counts {counts.tolist()} goes beyond the {size} elements")
 
 

@@ -168,11 +168,12 @@ def test_what_only_a_damaged_model_holds_is_a_fault_of_the_node() -> None:
     with pytest.raises(ValueError, match="reduce_op is 7"):
         op("HorovodAllreduce", reduce_op=7).kernel(X)
     one, zero = np.int64([3]), np.int64([0])
-    for numbers in ((one, np.int64([6]), one, zero), (one, np.int64([-1]), one, zero), (one, zero, one, one)):
+    for numbers in ((one, np.int64([6]), one, zero), (one, zero, one, one)):
         with pytest.raises(ValueError, match="goes beyond the"):
             op("HcomAllToAllV", **WORLD).kernel(X, *numbers)
-    with pytest.raises(ValueError, match="the group has 1 rank"):
-        op("HcomAllToAllV", **WORLD).kernel(X, np.int64([1, 1]), zero, one, zero)
+    for numbers in ((np.int64([1, 1]), zero, one, zero), (one, np.int64([-1]), one, zero)):
+        with pytest.raises(ValueError, match="the group has 1 rank"):
+            op("HcomAllToAllV", **WORLD).kernel(X, *numbers)
     with pytest.raises(ValueError, match="no count for each pair of ranks"):
         op("HcomAllToAllVC", rank=0, **WORLD).kernel(X, np.int64([1, 2]))
     with pytest.raises(ValueError, match="wants 9 elements"):
