@@ -114,7 +114,8 @@ def load_all(options: Options, paths: list[str], console: Console, share: Sessio
         loaded.models[path] = _load(session, path, options.text("vars") if len(paths) == 1 else None)
         console.report(session.warnings)
         session.warnings.clear()
-    loaded.regions = memory_map(dict.fromkeys(loaded.sessions.values()), list(loaded.models.values()))
+    regions = memory_map(dict.fromkeys(loaded.sessions.values()), list(loaded.models.values()))
+    loaded.regions = _in_pages(options, regions)
     require_memory(loaded.regions, options.integer("mem-limit"))
     return loaded
 
@@ -131,7 +132,7 @@ def give_values(options: Options, loaded: Loaded, console: Console) -> Golden | 
         from gecli.runtime.checkpoint import load_variables
 
         for session in dict.fromkeys(loaded.sessions.values()):
-            found, warnings = load_variables(session.store, options.text("load-vars") or "")
+            found, warnings = load_variables(session.store, options.text("load-vars") or "", **_choice(options))
             console.report(warnings)
             have = len(session.store.names())
             console.say(f"loaded {len(found)} of {have} variables from {options.text('load-vars')}", level=1)
@@ -203,7 +204,8 @@ def write_files(
     if options.text("save-vars"):
         from gecli.runtime.checkpoint import save_variables
 
-        saved = save_variables(shared.store, options.text("save-vars") or "", raw=options.flag("raw-format"))
+        target, raw = options.text("save-vars") or "", options.flag("raw-format")
+        saved = save_variables(shared.store, target, raw=raw, globs=_globs(options))
         told = f"saved {len(saved)} variables to {options.text('save-vars')}"
         after_publication(partial(console.say, told, level=1))
     if options.text("session-out") and shared.table is not None:
@@ -289,6 +291,25 @@ def _session(options: Options, table: SessionTable | None = None, *, of_golden: 
         external_bytes=None if of_golden else options.integer("external-var"),
         placeholders=placeholders,
     )
+
+
+def _in_pages(options: Options, regions: list[Region]) -> list[Region]:
+    """The memory map with the pages of --huge-page. Raises RuntimeFault."""
+    mode = options.integer("ge.variableUse1gHugePage")
+    if not mode:
+        return regions
+    from gecli.runtime.variable_pages import with_pages
+    from gecli.variables.device_arena import HugePages
+
+    return with_pages(regions, HugePages(mode), options.integer("mem-limit"))
+
+
+def _globs(options: Options) -> tuple[str, ...]:
+    return tuple(glob for glob in (options.text("var-names") or "").split(",") if glob)
+
+
+def _choice(options: Options) -> dict[str, Any]:
+    return {"globs": _globs(options), "strict": options.flag("vars-strict")}
 
 
 def _weights(options: Options) -> WeightSettings | None:
@@ -459,7 +480,11 @@ def _set_variables(options: Options, session: Session) -> None:
 
 
 def _check_variable_names(options: Options, session: Session) -> None:
-    """Raises InvalidOption before the run for a --get-var that no model has."""
+    """Raises InvalidOption before the run for a --get-var or --var-names that no model has."""
+    if options.text("save-vars") and (globs := _globs(options)):
+        from gecli.runtime.checkpoint import chosen_names
+
+        chosen_names(session.store.names(), globs, "the models")
     for item in options.texts("get-var"):
         name, _, _ = item.partition("=")
         if not session.store.take_over(name):

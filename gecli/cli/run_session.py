@@ -53,6 +53,7 @@ def save_session(options: Options, table: SessionTable, console: Console) -> Non
     from gecli.artifacts.session_file import write_session
 
     target = options.text("session-out") or ""
+    table.manager.device_id = int((options.text("device") or "0").partition(",")[0])
     write_session(table.manager, target)
     count = len(table.manager.resource.current_descs)
     after_publication(partial(console.say, f"saved the session of {count} variables to {target}", level=1))

@@ -28,7 +28,8 @@ def check_combinations(options: Options) -> list[Diagnostic]:
         return [*_one_view(options), *_without_its_view(options)]
     if options.subcommand == "run":
         by_slices = _of_whole_models(options) if options.flag("jit") else _without_jit(options)
-        return [*by_slices, *_without_comparison(options), *_output_files(options), *_no_session(options)]
+        pairs = [*_without_comparison(options), *_without_files_of_variables(options), *_no_session(options)]
+        return [*by_slices, *pairs, *_output_files(options)]
     return []
 
 
@@ -238,6 +239,15 @@ def _without_comparison(options: Options) -> Iterator[Diagnostic]:
         if options.origin(key) == "flag":
             do = f"gecli run FILE --compare GOLDEN --{key}"
             yield _problem("E10057", f"--{key} belongs to --compare", "no golden is given", do, option=f"--{key}")
+
+
+def _without_files_of_variables(options: Options) -> Iterator[Diagnostic]:
+    """Options about the files of --load-vars and --save-vars."""
+    loads, saves = options.get("load-vars"), options.get("save-vars")
+    for key, used in (("var-names", loads or saves), ("vars-strict", loads)):
+        if options.origin(key) == "flag" and not used:
+            do = f"gecli run FILE --load-vars VARS.npz --{key}{' GLOB' if key == 'var-names' else ''}"
+            yield _problem("E10057", f"--{key} belongs to --load-vars", "no such file is given", do, option=f"--{key}")
 
 
 def _output_files(options: Options) -> Iterator[Diagnostic]:

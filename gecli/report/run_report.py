@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from gecli.errors import Diagnostic
 from gecli.report.sizes import shape_text
 from gecli.runtime.runner import NodeTime, Outcome, statistics
-from gecli.runtime.variable_store import VariableStore
+from gecli.runtime.variable_store import Variable, VariableStore
 
 if TYPE_CHECKING:
     from gecli.report.comparison import Difference
@@ -249,6 +249,13 @@ def _model_json(outcome: Outcome, profile_by: str) -> dict[str, Any]:
     }
 
 
+def _state(variable: Variable) -> str:
+    if variable.is_initialised:
+        return "initialised"
+    has_memory = variable.current is not None and variable.current.held is not None
+    return "allocated" if has_memory else "registered"
+
+
 def _variable_json(store: VariableStore, name: str) -> dict[str, Any]:
     variable = store[name]
     form = variable.current
@@ -260,5 +267,6 @@ def _variable_json(store: VariableStore, name: str) -> dict[str, Any]:
         "shape": list(form.desc.shape),
         "user_format": form.user_desc.format.name,
         "user_shape": list(form.user_desc.shape),
+        "state": _state(variable),
         "initialised_by": variable.initialised_by or None,
     }

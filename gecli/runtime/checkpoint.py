@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from io import BytesIO
 from typing import Any
 
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gecli.artifacts.publish import publish_bytes
-from gecli.errors import Diagnostic, InputError, RuntimeFault
+from gecli.errors import Diagnostic, InputError, InvalidOption, RuntimeFault
 from gecli.json_text import parse_json
 from gecli.runtime.array_files import from_portable, read_npz
 from gecli.runtime.variable_store import VariableStore
@@ -26,11 +26,14 @@ META = "__meta__"
 VERSION = 1
 
 
-def save_variables(store: VariableStore, path: str, *, raw: bool = False) -> list[str]:
-    """Write every variable with a value; returns their names. Raises RuntimeFault for a road without a way back."""
+def save_variables(store: VariableStore, path: str, *, raw: bool = False, globs: Sequence[str] = ()) -> list[str]:
+    """Write every variable with a value, or those that one of `globs` names; returns their names.
+
+    Raises RuntimeFault for a road without a way back, and InvalidOption when `globs` name no variable.
+    """
     arrays: dict[str, Array] = {}
     entries: dict[str, Any] = {}
-    for name in store.names():
+    for name in chosen_names(store.names(), globs, "the models"):
         variable = store[name]
         if not variable.is_initialised or variable.current is None:
             continue
@@ -53,10 +56,13 @@ def save_variables(store: VariableStore, path: str, *, raw: bool = False) -> lis
     return sorted(entries)
 
 
-def load_variables(store: VariableStore, path: str) -> tuple[list[str], list[Diagnostic]]:
+def load_variables(
+    store: VariableStore, path: str, *, globs: Sequence[str] = (), strict: bool = False
+) -> tuple[list[str], list[Diagnostic]]:
     """Set the variables that the file and the session have in common; returns their names and what to say of the rest.
 
-    A training checkpoint in an evaluation is ordinary: variables that no model has are a note, unless none is left.
+    With `globs` only those that one of them names; with `strict` the session must have all of these. Else variables
+    that no model has are a note, unless none is left: a training checkpoint in an evaluation is ordinary.
 
     Raises InputError for a damaged file and RuntimeFault for a value that does not fit; then nothing has changed.
     """
@@ -64,7 +70,8 @@ def load_variables(store: VariableStore, path: str) -> tuple[list[str], list[Dia
     meta = _meta(arrays.pop(META, None), path)
     strangers: list[str] = []
     values: dict[str, Array] = {}
-    for name, array in sorted(arrays.items()):
+    for name in chosen_names(sorted(arrays), globs, path):
+        array = arrays[name]
         entry = meta.get(name, {})
         digest = entry.get("sha256")
         if digest is not None and hashlib.sha256(array.tobytes()).hexdigest() != digest:
@@ -73,11 +80,36 @@ def load_variables(store: VariableStore, path: str) -> tuple[list[str], list[Dia
             strangers.append(name)
             continue
         values[name] = _checked(store, name, array, entry, path)
+    if strict and strangers:
+        raise _strangers(strangers, path)
     for name, array in values.items():
         store.set_value(name, array, by=f"--load-vars {path}")
     if not values:
         return [], [_nothing_fits(strangers, store.names(), path)]
     return sorted(values), [_no_model_has(strangers, path)] if strangers else []
+
+
+def chosen_names(names: list[str], globs: Sequence[str], owner: str) -> list[str]:
+    """The names that one of the globs matches, all without globs. Raises InvalidOption for a glob that matches none."""
+    if not globs:
+        return names
+    from fnmatch import fnmatchcase
+
+    for glob in globs:
+        if not any(fnmatchcase(name, glob) for name in names):
+            raise InvalidOption(
+                "E10016", f"--var-names {glob} names no variable of {owner}", option="--var-names",
+                why=f"it has {_some(names) or 'none'}", do="--var-names with a name or pattern of these",
+            )  # fmt: skip
+    return [name for name in names if any(fnmatchcase(name, glob) for glob in globs)]
+
+
+def _strangers(names: list[str], path: str) -> RuntimeFault:
+    what = "a variable" if len(names) == 1 else f"{len(names)} variables"
+    return RuntimeFault(
+        "G4008", f"{path} holds {what} that no loaded model has", file=path, why=_some(names), kind="RT_VAR_NOT_FOUND",
+        option="--vars-strict", do="leave out --vars-strict, or choose the others with --var-names",
+    )  # fmt: skip
 
 
 def _nothing_fits(names: list[str], known: list[str], path: str) -> Diagnostic:

@@ -14,9 +14,12 @@ from gecli.compiler import compile_model
 from gecli.errors import InputError, RuntimeFault
 from gecli.ir.dtype import DataType
 from gecli.ir.format import Format
+from gecli.runtime.memory_map import Region
 from gecli.runtime.session import Session
 from gecli.runtime.session_table import SessionTable
-from gecli.variables.limits import VAR_LOGIC_BASE
+from gecli.runtime.variable_pages import with_pages
+from gecli.variables.device_arena import MIB, HugePages
+from gecli.variables.limits import GIB, VAR_LOGIC_BASE
 from tests.options.workshop import write_models
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -223,3 +226,62 @@ def test_a_placeholder_that_says_nothing_usable_does_not_compile(tmp_path: Path,
 
 def test_numbers_of_the_attributes_are_those_of_ge() -> None:
     assert (DataType.FLOAT, Format.NCHW, Format.ND, Format.NC1HWC0) == (0, 0, 2, 3)
+
+
+# ------------------------------------------------------------------ pages, and when variables have memory
+
+
+@pytest.mark.parametrize(
+    ("mode", "limit", "unused"),
+    [
+        (1, None, 2 * GIB - 1280 * MIB),
+        (1, 2 * GIB, 2 * GIB - 1280 * MIB),
+        (1, 2 * GIB - 1, None),  # the second variable crosses into a page that is not there
+        (2, 2 * GIB, 2 * GIB - 1280 * MIB),
+        (2, 1500 * MIB, 256 * MIB),  # neither a page nor a chunk of 1 GiB is left: exactly what the second takes
+    ],
+)
+def test_variables_take_whole_pages_of_a_gibibyte(mode: int, limit: int | None, unused: int | None) -> None:
+    regions = [Region("variable", name, None, size) for name, size in (("a", 768 * MIB), ("b", 512 * MIB))]
+    if unused is None:
+        with pytest.raises(RuntimeFault, match="no page of 1 GiB is left for variable 'b'") as refused:
+            with_pages(regions, HugePages(mode), limit)
+        assert (refused.value.first.kind, refused.value.exit_status) == ("RT_PAGE_1G_FAILED", 6)
+        return
+    *kept, pages = with_pages(regions, HugePages(mode), limit)
+    assert kept == regions
+    assert (pages.kind, pages.size_bytes) == ("pages", unused)
+
+
+def test_pages_of_a_gibibyte_are_charged_to_the_device(gecli, tmp_path: Path) -> None:
+    write_models(tmp_path)
+    assert gecli("compile", "conv.json", "-o", "conv.om").returncode == 0
+    assert gecli("run", "conv.om", "--mem-limit", "512M").returncode == 0
+    failed = gecli("run", "conv.om", "--mem-limit", "512M", "--huge-page", "1", "--json")
+    assert failed.returncode == 6
+    assert json.loads(failed.stdout)["errors"][0]["kind"] == "RT_PAGE_1G_FAILED"
+    assert gecli("run", "conv.om", "--mem-limit", "512M", "--huge-page", "2").returncode == 0
+    plan = json.loads(gecli("run", "conv.om", "--plan", "--huge-page", "1", "--json").stdout)
+    sizes = {row["kind"]: row["size_bytes"] for row in plan["regions"]}
+    assert sizes["variable"] + sizes["pages"] == GIB
+    assert plan["total_bytes"] == sum(sizes.values())
+
+
+def test_the_document_says_how_far_each_variable_is(gecli, tmp_path: Path) -> None:
+    write_models(tmp_path)
+    assert gecli("compile", "bare.json", "conv.json", "-o", "bare/", "--session-out", "bare.bin").returncode == 0
+    words = ("run", "bare/bare.om", "bare/conv.om", "--order", "bare/conv.om", "--json")
+    states = {name: row["state"] for name, row in json.loads(gecli(*words).stdout)["variables"].items()}
+    assert states == {"v": "allocated", "w": "initialised"}, "bare.om reads v, but nothing ran it"
+    words = ("run", "bare/conv.om", "--session-in", "bare.bin", "--get-var", "v=v.npy", "--raw-format", "--json")
+    states = {name: row["state"] for name, row in json.loads(gecli(*words).stdout)["variables"].items()}
+    assert states["w"] == "initialised" and states["v"] == "allocated"
+
+
+@pytest.mark.parametrize("words", [("--eager-vars",), ("--isolate-io",), ("--deterministic", "strict")])
+def test_what_the_simulator_always_does_is_recorded(gecli, tmp_path: Path, words: tuple[str, ...]) -> None:
+    write_models(tmp_path)
+    assert gecli("compile", "conv.json", "-o", "conv.om").returncode == 0
+    done = gecli("run", "conv.om", *words, "-v")
+    assert done.returncode == 0
+    assert f"recorded, no effect here: {words[0].removeprefix('--')}" in done.stderr
