@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import REAL, Inspect
+from .conftest import REAL, Inspect, model_def, wide_om
 
 ALL_REAL = sorted(path.name for path in REAL.glob("*.om"))
 READABLE = [name for name in ALL_REAL if not name.startswith("encrypted")]
@@ -61,6 +61,37 @@ def test_a_file_without_the_size_list_shows_the_table_and_says_so(inspect: Inspe
     shown = inspect(REAL / "hiai-relu.om", "--info")
     assert (shown.status, shown.out.count("om_info_list missing, sizes from the partition table")) == (0, 1)
     assert "stream_num[0]" in shown.out
+
+
+@pytest.mark.parametrize(
+    ("stated", "note"),
+    [
+        ("", "om_info_list missing"), ("list { i: [512, 0, 0, 0] val_type: VT_LIST_INT }", None),
+        ("list { i: [1, 2, 3] val_type: VT_LIST_INT }", "om_info_list is not a list of 4 or 5 sizes"),
+        ('s: "512"', "om_info_list is not a list of 4 or 5 sizes"),
+        ('list { s: "a" s: "b" s: "c" s: "d" val_type: VT_LIST_STRING }', "om_info_list is not a list of 4 or 5 sizes"),
+    ],
+)  # fmt: skip
+def test_a_size_list_of_another_form_is_not_called_missing(
+    stated: str, note: str | None, tmp_path: Path, inspect: Inspect
+) -> None:
+    attr = f'attr {{ key: "om_info_list" value {{ {stated} }} }}' if stated else ""
+    (tmp_path / "m.om").write_bytes(wide_om((0, model_def(f'name: "m" graph {{ name: "g" }} {attr}')), (1, bytes(512))))
+    shown = inspect("m.om", "--info")
+    assert (shown.status, shown.err) == (0, "")
+    notes = [line for line in shown.out.splitlines() if line.startswith("note: ")]
+    assert notes == ([] if note is None else [f"note: {note}, sizes from the partition table"])
+
+
+def test_sizes_that_differ_are_a_warning_each_with_file_and_offset(tmp_path: Path, inspect: Inspect) -> None:
+    attr = 'attr { key: "om_info_list" value { list { i: [512, 7, 0, 0, 9] val_type: VT_LIST_INT } } }'
+    (tmp_path / "m.om").write_bytes(wide_om((0, model_def(f'name: "m" graph {{ name: "g" }} {attr}')), (1, bytes(512))))
+    said = [line for line in inspect("m.om", "--info").err.splitlines() if line.startswith("warning")]
+    assert said == [
+        f"warning[G3003]: m.om: bad-partition: om_info_list says {name} is {size} bytes, "
+        "the partition table 0 (offset 312)"
+        for name, size in (("tbe_kernels_size", 7), ("so_store_size", 9))
+    ]
 
 
 def test_a_missing_number_is_minus_one_in_text_and_null_in_json(inspect: Inspect) -> None:

@@ -6,9 +6,9 @@ from typing import Any
 
 from gecli.artifacts.om_file import OmFile
 from gecli.artifacts.partition_table import PartitionType
-from gecli.errors import Diagnostic
 from gecli.report.inspect.subject import Subject
 from gecli.report.inspect.view import View, cell
+from gecli.wire.om_faults import om_problem
 
 START = "============ Display Model Info start ============"
 END = "============ Display Model Info end   ============"
@@ -73,22 +73,18 @@ def compare_info_list(subject: Subject, sizes: dict[str, int | None] | None = No
     stated = model.attrs.get("om_info_list")
     if sizes is None:
         sizes = {name: _size(om, number) for name, number in LISTED}
-    if not isinstance(stated, tuple) or len(stated) not in (4, 5):
-        return "om_info_list missing, sizes from the partition table"
+    if not isinstance(stated, tuple) or len(stated) not in (4, 5) or {*map(type, stated)} != {int}:
+        state = "is not a list of 4 or 5 sizes" if "om_info_list" in model.attrs else "missing"
+        return f"om_info_list {state}, sizes from the partition table"
+    place = om.root.partition(PartitionType.MODEL_DEF)
+    assert place is not None  # the model was read from it
     if len(stated) == 4:
         sizes["so_store_size"] = None
     for (name, _), number in zip(LISTED, stated):
         if number != sizes[name]:
-            subject.warn(
-                Diagnostic(
-                    "G3003",
-                    f"om_info_list says {name} is {number} bytes, the partition table {sizes[name]}",
-                    kind="bad-partition",
-                    file=subject.path,
-                    expected=sizes[name],
-                    actual=number,
-                )
-            )
+            message = f"om_info_list says {name} is {number} bytes, the partition table {sizes[name]}"
+            fields = {"where": "MODEL_DEF", "expected": sizes[name], "actual": number}
+            subject.warn(om_problem("bad-partition", subject.path, message, place.offset_bytes, **fields))
     return ""
 
 
