@@ -161,6 +161,8 @@ class VariableStore:
         variable.forms += (form,)
         if variable.current is None:
             variable.current = form
+            if desc.is_static and not desc.elements:
+                variable.initialised_by = "its size"  # an empty variable has all the values that it can have
         if init_value is not None and not variable.is_initialised:
             _initialise(name, form, init_value)
             variable.current = form

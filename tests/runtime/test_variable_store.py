@@ -154,3 +154,11 @@ def test_a_checkpoint_has_the_same_bytes_every_time(tmp_path: Path) -> None:
     for name in ("one.npz", "two.npz"):
         save_variables(store, str(tmp_path / name))
     assert (tmp_path / "one.npz").read_bytes() == (tmp_path / "two.npz").read_bytes()
+
+
+@pytest.mark.parametrize("shape", [(0,), (0, 4), (2, 0, 3)])
+def test_an_empty_variable_needs_no_value(shape: tuple[int, ...]) -> None:
+    store = VariableStore()
+    store.register("w", TensorDesc(DataType.FLOAT, shape), 1 << 37, TransRoad(), None, "m.om")
+    store.require_value("w", "error", "reader")
+    assert store.value("w").shape == shape
