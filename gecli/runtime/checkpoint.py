@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gecli.artifacts.publish import publish_bytes
-from gecli.errors import Diagnostic, InputError, InvalidOption, RuntimeFault
+from gecli.errors import Diagnostic, InputError, InvalidOption, OutputError, RuntimeFault
 from gecli.json_text import parse_json
 from gecli.runtime.array_files import from_portable, read_npz
 from gecli.runtime.variable_store import VariableStore
@@ -24,6 +24,7 @@ from gecli.runtime.variable_store import VariableStore
 Array = NDArray[Any]
 META = "__meta__"
 VERSION = 1
+LONGEST_NAME = 65535 - len(".npy")  # bytes; a zip archive has 16 bits for it
 
 
 def save_variables(store: VariableStore, path: str, *, raw: bool = False, globs: Sequence[str] = ()) -> list[str]:
@@ -50,6 +51,14 @@ def save_variables(store: VariableStore, path: str, *, raw: bool = False, globs:
             "raw": raw,
             "sha256": hashlib.sha256(arrays[name].tobytes()).hexdigest(),
         }
+    if META in arrays:
+        raise OutputError(
+            "G6001",
+            f"variable {META!r} cannot be saved with the others",
+            why=f"the member {META!r} of the file says what its arrays are",
+            do=f"--get-var {META}=FILE.npy saves it alone; --save-vars needs another name for it",
+            node=META,
+        )
     meta = json.dumps({"version": VERSION, "entries": entries}, sort_keys=True).encode()
     arrays[META] = np.frombuffer(meta, dtype=np.uint8)
     publish_bytes(path, npz_bytes(arrays))
@@ -182,9 +191,15 @@ def portable(array: Array) -> Array:
 
 
 def npz_bytes(arrays: dict[str, Array], order: Iterable[str] | None = None) -> bytes:
-    """An uncompressed npz; deterministic, because its members carry no time."""
+    """An uncompressed npz; deterministic, because its members carry no time.
+
+    Raises OutputError (G6001) for a name that no member of a zip archive can have.
+    """
     import zipfile
 
+    for name in arrays:
+        if "\0" in name or len(name.encode("utf-8", "surrogatepass")) > LONGEST_NAME:
+            raise _no_member(name)
     buffer = BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
         for name in order or arrays:
@@ -192,3 +207,14 @@ def npz_bytes(arrays: dict[str, Array], order: Iterable[str] | None = None) -> b
             with archive.open(member, "w", force_zip64=True) as stream:
                 np.lib.format.write_array(stream, np.asanyarray(arrays[name]), allow_pickle=False)
     return buffer.getvalue()
+
+
+def _no_member(name: str) -> OutputError:
+    shown = name if len(name) <= 40 else f"{name[:40]}..."
+    return OutputError(
+        "G6001",
+        f"array {shown!r} cannot be in an .npz file",
+        why="its name has a NUL character" if "\0" in name else f"its name has more than {LONGEST_NAME} bytes",
+        do="give the node of the model another name, or write .npy files: -o DIR, --get-var NAME=FILE.npy",
+        node=name,
+    )

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gecli.errors import GecliError
+from gecli.errors import GecliError, OutputError
 from gecli.ir.dtype import DataType
 from gecli.ir.format import Format
 from gecli.ir.tensor_desc import TensorDesc
@@ -162,3 +162,29 @@ def test_an_empty_variable_needs_no_value(shape: tuple[int, ...]) -> None:
     store.register("w", TensorDesc(DataType.FLOAT, shape), 1 << 37, TransRoad(), None, "m.om")
     store.require_value("w", "error", "reader")
     assert store.value("w").shape == shape
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [("w\0", "NUL"), ("\0", "NUL"), ("é" * 32766, "more than 65531 bytes"), ("__meta__", "'__meta__'")],
+    ids=["NUL at the end", "only NUL", "long", "the member that describes"],
+)
+def test_a_name_that_no_archive_can_hold_is_refused_and_nothing_is_written(tmp_path: Path, name: str, why: str) -> None:
+    store = VariableStore()
+    store.register(name, TensorDesc(DataType.FLOAT, (2,)), BASE, TransRoad(), None, "m.om")
+    store.set_value(name, np.ones(2, np.float32))
+    with pytest.raises(OutputError, match="cannot be") as caught:
+        save_variables(store, str(tmp_path / "v.npz"))
+    assert caught.value.code == "G6001" and why in caught.value.first.why
+    assert not any(tmp_path.iterdir())
+
+
+def test_the_longest_name_of_an_archive_is_saved_and_loaded(tmp_path: Path) -> None:
+    store = VariableStore()
+    name = "w" * 65531
+    store.register(name, TensorDesc(DataType.FLOAT, (2,)), BASE, TransRoad(), None, "m.om")
+    store.set_value(name, np.ones(2, np.float32))
+    save_variables(store, str(tmp_path / "v.npz"))
+    store.set_value(name, np.zeros(2, np.float32))
+    assert load_variables(store, str(tmp_path / "v.npz"))[0] == [name]
+    assert store.value(name).tolist() == [1, 1]
