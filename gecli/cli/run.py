@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from gecli.runtime.runner import Outcome
     from gecli.runtime.session import Session
     from gecli.runtime.session_table import SessionTable
+    from gecli.runtime.shared_files import SharedFiles
     from gecli.runtime.tensor_dump import TensorDump
     from gecli.runtime.weight_search import WeightSettings
 
@@ -61,7 +62,7 @@ def run_models(invocation: Invocation) -> int:
     options = invocation.resolve(operand="OM")
     use_threads(options.integer("threads"))
     run = run_alone
-    if options.text("device") != "0":
+    if options.is_set("device"):
         from gecli.cli.run_devices import run_on_devices
 
         run = run_on_devices
@@ -94,8 +95,8 @@ def run_alone(options: Options, paths: list[str], console: Console) -> int:
     return 0 if done.is_equal else 1
 
 
-def load_all(options: Options, paths: list[str], console: Console, share: Session | None = None) -> Loaded:
-    """Every model into its session. With `share` the weights are those that another device has loaded."""
+def load_all(options: Options, paths: list[str], console: Console, files: SharedFiles | None = None) -> Loaded:
+    """Every model into its session. What `files` has of another device is not read again."""
     from gecli.runtime.memory_map import memory_map, require_memory
 
     loaded = Loaded(_order(options, paths), _session(options, _table(options, console)))
@@ -103,8 +104,8 @@ def load_all(options: Options, paths: list[str], console: Console, share: Sessio
         session = loaded.shared
         if options.flag("no-session"):
             session = _session(options)
-        if share is not None:
-            session.share_weights(share)
+        if files is not None:
+            session.share(files)
         loaded.sessions[path] = session
         if options.flag("jit"):
             from gecli.cli.jit import source_model

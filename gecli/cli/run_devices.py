@@ -231,13 +231,14 @@ def _run(group: DeviceGroup, own: list[Options], paths: list[str], console: Cons
 def _loaded(group: DeviceGroup, own: list[Options], paths: list[str], console: Console) -> list[_Device]:
     """Every model on every device, with the values of its inputs; all of it in this thread."""
     from gecli.ops.communication import speaking_for
+    from gecli.runtime.shared_files import SharedFiles
 
     devices: list[_Device] = []
+    files = SharedFiles()
     command: Command | None = None  # standard input has its bytes only once
     for member, options in zip(group.members, own, strict=True):
-        share = devices[0].loaded.shared if devices else None
         with speaking_for(member):
-            loaded = load_all(options, paths, _SilentConsole(console, member.device) if devices else console, share)
+            loaded = load_all(options, paths, _SilentConsole(console, member.device) if devices else console, files)
             screen = DeviceConsole(console, member.device)
             if options.flag("plan"):
                 return [_Device(member, options, screen, loaded, None, [])]

@@ -43,10 +43,14 @@ from gecli.wire.om_faults import in_order
 if TYPE_CHECKING:
     from gecli.runtime.file_constants import FileUse, WeightFiles
     from gecli.runtime.session_table import SessionTable
+    from gecli.runtime.shared_files import SharedFiles
     from gecli.runtime.variable_addresses import AddressBook, Row
     from gecli.runtime.variable_store import Memory
     from gecli.runtime.weight_search import WeightSettings
     from gecli.variables.var_match import VarDescCache
+    from gecli.wire.model_record import ModelRecord
+
+    _Content = tuple[OmFile, ModelRecord, VarDescCache | None, "_Weights"]
 
 Array = NDArray[Any]
 DEFAULT_VARIABLE_BASE = 137438953472  # 128 GiB: GE's kVarMemoryLogicBase
@@ -87,6 +91,7 @@ class Session:
         self._copy_weights = copy_weights
         self._weight_settings = weights
         self._weight_files: WeightFiles | None = None  # made for the first model with external weights
+        self._shared: SharedFiles | None = None
         self._fill = POISON if poison else 0
         self._max_loop = max_loop
         self._strict_order = strict_order
@@ -101,6 +106,28 @@ class Session:
         """
         start = perf_counter_ns()
         name = os.fspath(path)
+        shared = self._shared
+        found = None if shared is None else shared.models.get(name)
+        om, record, packet, weights = found = found or self._read(name, rdcpkt)
+        if shared is not None:
+            shared.models[name] = found
+        loader = _Loader(om, record.root, {graph.name: graph for graph in record.graphs}, packet, self.store, name)
+        loader.weights = weights
+        loader.weight_files = self._files_of_weights
+        loader.fill, loader.max_loop = self._fill, self._max_loop
+        loader.check_addresses = self._check_addresses
+        loader.strict_addresses = self._strict_addresses
+        loader.table, loader.external_bytes, loader.placeholders = self.table, self.external_bytes, self.placeholders
+        model = loader.load(record.attrs, self._init)
+        self._check_order(loader, name)
+        if self._weight_files is not None:
+            self.warnings += self._weight_files.take_warnings()
+        model.load_ns = perf_counter_ns() - start
+        self.models.append(model)
+        return model
+
+    def _read(self, name: str, rdcpkt: str | os.PathLike[str] | None) -> _Content:
+        """An OM that can be run, its packet and its weights. Raises InputError."""
         om = read_om(name)
         om.require_runnable()
         record = om.model()
@@ -117,20 +144,7 @@ class Session:
             raise InputError.of(in_order(damage))
         self.warnings += [*om.warnings, *(p for p in record.problems if p.severity == "warning")]
         packet = self._packet(name, rdcpkt, record.graphs)
-        loader = _Loader(om, record.root, {graph.name: graph for graph in record.graphs}, packet, self.store, name)
-        loader.weights = _mapped_weights(om, om.root, copy=self._copy_weights)
-        loader.weight_files = self._files_of_weights
-        loader.fill, loader.max_loop = self._fill, self._max_loop
-        loader.check_addresses = self._check_addresses
-        loader.strict_addresses = self._strict_addresses
-        loader.table, loader.external_bytes, loader.placeholders = self.table, self.external_bytes, self.placeholders
-        model = loader.load(record.attrs, self._init)
-        self._check_order(loader, name)
-        if self._weight_files is not None:
-            self.warnings += self._weight_files.take_warnings()
-        model.load_ns = perf_counter_ns() - start
-        self.models.append(model)
-        return model
+        return om, record, packet, _mapped_weights(om, om.root, copy=self._copy_weights)
 
     def _external_area(self, fill: int) -> Memory:
         from gecli.runtime.external_area import ExternalArea
@@ -139,16 +153,20 @@ class Session:
         self.table = self.table or SessionTable()
         return ExternalArea(self.external_bytes or 0, self.table, fill)
 
-    def share_weights(self, other: Session) -> None:
-        """Take external weights from the mappings of another device's session; nobody writes to them."""
-        self._weight_files = other._files_of_weights()
+    def share(self, files: SharedFiles) -> None:
+        """Take from `files` what the session of another device has read, and leave there what this one reads."""
+        self._shared = files
 
     def _files_of_weights(self) -> WeightFiles:
+        if self._shared is not None:
+            self._weight_files = self._weight_files or self._shared.weights
         if self._weight_files is None:
             from gecli.runtime.file_constants import WeightFiles
             from gecli.runtime.weight_search import WeightSettings
 
             self._weight_files = WeightFiles(self._weight_settings or WeightSettings(), copy=self._copy_weights)
+        if self._shared is not None:
+            self._shared.weights = self._weight_files
         return self._weight_files
 
     def _packet(
@@ -272,7 +290,7 @@ class _Loader:
     def _load(self, attrs: dict[str, Any], init: str) -> LoadedModel:
         self._register_variables()
         external = self._load_weight_files()
-        self._bind_placeholders()
+        placeholders = self._bind_placeholders()
         model = LoadedModel(
             name=os.path.splitext(os.path.basename(self.path))[0],
             path=self.path,
@@ -285,7 +303,7 @@ class _Loader:
             memory_bytes=int(attrs.get(MEMORY_SIZE, 0)),
             weight_bytes=self.weights.size_bytes + sum(use.size_bytes for use in external),
             weight_files=external,
-            placeholders=tuple(dict.fromkeys(node.name for node in self.every_node if node.type == CONST_PLACEHOLDER)),
+            placeholders=placeholders,
         )
         base = int(attrs.get(VARIABLE_BASE, DEFAULT_VARIABLE_BASE))
         self.names = self._names_of_ports(base)
@@ -330,12 +348,13 @@ class _Loader:
         self.external, uses = self.weight_files().load(nodes, self.path)
         return uses
 
-    def _bind_placeholders(self) -> None:
+    def _bind_placeholders(self) -> tuple[str, ...]:
         nodes = [node for node in self.every_node if node.type == CONST_PLACEHOLDER]
         if nodes:
             from gecli.runtime.placeholders import bind_placeholders
 
             self.external |= bind_placeholders(nodes, self.placeholders, self.path)
+        return tuple(dict.fromkeys(node.name for node in nodes))
 
     def _constant_array(self, weight: Weight, node: OpDesc) -> Array:
         source = weight.source

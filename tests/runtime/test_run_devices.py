@@ -13,6 +13,7 @@ from gecli.cli.run_devices import device_numbers
 from gecli.errors import InvalidOption
 from gecli.options.resolution import resolve
 from gecli.runtime.session import Session
+from gecli.runtime.shared_files import SharedFiles
 from tests.conftest import Gecli
 from tests.runtime.test_variables_in_subgraphs import TWO, X, loaded
 
@@ -81,6 +82,8 @@ def test_one_device_of_any_number_runs_as_before(gecli: Gecli, tmp_path: Path, m
     assert other.stdout == plain.stdout
     assert (tmp_path / "out/s_0.npy").exists()
     assert (tmp_path / "w1.npy").exists()
+    run(gecli, model, "-i", "x=x0.npy", "--device", "0", "--save-vars", "v{device}.npz", "--collective-timeout", "inf")
+    assert (tmp_path / "v0.npz").exists()
 
 
 def test_outputs_are_compared_for_each_device(gecli: Gecli, tmp_path: Path, model: str) -> None:
@@ -181,3 +184,28 @@ def test_a_list_of_devices_has_numbers_from_0_to_7_once_each(text: str) -> None:
     with pytest.raises(InvalidOption) as caught:
         device_numbers(resolve("run", {"device": [text]}))
     assert caught.value.first.option == "--device"
+
+
+def test_devices_share_what_they_read_and_nothing_that_they_write(tmp_path: Path) -> None:
+    text = """
+        graph g(%x : f32[4] ND) {
+          %k = Const() {value={"fill": "00004040"}} : f32[4] ND
+          %w = Variable() {_init_value={"fill": "00000040"}} : f32[4] ND
+          %m = Mul(%x, %k) : f32[4] ND
+          %a = AssignAdd(%w, %m) : f32[4] ND
+          return %a
+        }
+    """
+    loaded(text, tmp_path, Session(), "")
+    files, sessions = SharedFiles(), [Session(), Session()]
+    for session in sessions:
+        session.share(files)
+    one, other = (session.load(tmp_path / "g.om") for session in sessions)
+    assert one.program is not None and other.program is not None
+    (constant,) = (port for port, operand in one.program.operands.items() if operand.is_constant)
+    arrays = [model.program.operands[constant].array for model in (one, other) if model.program is not None]
+    assert np.shares_memory(*arrays)
+    first, second = one.run({"x": X})[0]["a:0"], other.run({"x": 10 * X})[0]["a:0"]
+    np.testing.assert_array_equal(first, TWO + 3 * X)
+    np.testing.assert_array_equal(second, TWO + 30 * X)
+    np.testing.assert_array_equal(sessions[0].store.value("w"), TWO + 3 * X)
