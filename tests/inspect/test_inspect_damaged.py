@@ -152,6 +152,31 @@ def test_salvage_shows_on_one_line_what_is_left_of_a_file(tmp_path: Path, inspec
     assert [row["kind"] for row in rows] == ["truncated"] * 3 + [None, "om"]
 
 
+def test_a_record_that_calls_a_variable_changed_without_a_road_is_a_warning(tmp_path: Path, inspect: Inspect) -> None:
+    def entry(number: int, key: bytes, value: bytes) -> bytes:
+        pair = b"\x0a" + bytes((len(key),)) + key + b"\x12" + bytes((len(value),)) + value
+        return bytes((number << 3 | 2, len(pair))) + pair
+
+    form, road = b"\x10\x01\x22\x02ND", b"\x0a\x08\x0a\x06Permut"
+    for name, roads, said in (("good", entry(2, b"w", road), 0), ("bad", b"", 1)):
+        after = entry(1, b"w", form) + roads + b"\x1a\x01w"
+        (tmp_path / f"{name}.rdcpkt").write_bytes(b"\x12" + bytes((len(after),)) + after)
+        for words in ([], ["--vars"]):
+            shown = inspect(f"{name}.rdcpkt", *words)
+            assert (shown.status, shown.err.count("without a road or a form: 'w'")) == (0, said)
+    assert inspect("bad.rdcpkt", "--strict").status == 3
+
+
+@pytest.mark.parametrize("content", [b'{"a": 1}', b"[1]", b'{"cache_file_list": 5}'])
+def test_json_that_is_no_index_is_said_to_be_none(content: bytes, tmp_path: Path, inspect: Inspect) -> None:
+    (tmp_path / "k.idx").write_bytes(content)
+    shown = inspect("k.idx")
+    assert (shown.status, "k.idx: not-om: this JSON file is neither a cache index nor a model" in shown.err) == (
+        3,
+        True,
+    )
+
+
 def test_a_line_names_its_file_once(tmp_path: Path, inspect: Inspect) -> None:
     (tmp_path / "short.om").write_bytes(VAE.read_bytes()[:290])
     damaged = bytearray(VAE.read_bytes())

@@ -28,6 +28,9 @@ def not_an_om(kind: FileKind, path: str, do: str = "") -> InputError:
     if kind in (FileKind.DIRECTORY, FileKind.TF_SAVED_MODEL) or told.first.kind:
         return told
     what = told.first.message
+    if kind is FileKind.OTHER_JSON:
+        why, do = "an index has the list `cache_file_list`", "give the .om, the .rdcpkt or the .idx"
+        return _not_om(path, "this JSON file is neither a cache index nor a model", why, do)
     if kind is FileKind.GECLI_DOCUMENT:
         what = f"this is {_document_name(path)}, not an OM file"
     return _not_om(path, what, told.first.why, told.first.do)

@@ -174,7 +174,15 @@ class Subject:
         def read() -> VarMatch:
             from gecli.artifacts.rdcpkt import read_rdcpkt
 
-            return read_rdcpkt(path)
+            record = read_rdcpkt(path)
+            after = record.after
+            lost = sorted({*after.changed_var_names} - (after.var_desc_map.keys() & after.var_trans_roads_map.keys()))
+            if lost:
+                shown = self.path if path == self.place else path
+                message = f"{shown}: changed is said of {len(lost)} variables without a road or a form: {lost[0]!r}"
+                do = "compile the model again; the cache takes no such record"
+                self.warn(Diagnostic("G3007", message, kind="rdcpkt_corrupt", file=shown, do=do))
+            return record
 
         return self._part("rdcpkt", read)
 

@@ -9,7 +9,7 @@ from gecli.ir.attributes import INIT_VALUE, REF_VAR_SRC_VAR_NAME, VARIABLE_MEMOR
 from gecli.report.inspect.attribute_values import desc_json
 from gecli.report.inspect.subject import Subject
 from gecli.report.inspect.view import Block, PackedRows, Rows, Table, View, cell
-from gecli.report.sizes import dtype_text, shape_text, size_text
+from gecli.report.sizes import counted, dtype_text, shape_text, size_text
 from gecli.variables.mem_resource import MemoryType
 from gecli.variables.sizes import span_bytes
 from gecli.variables.var_key import VarKey
@@ -281,7 +281,7 @@ def _record_view(subject: Subject) -> View:
     cells = Rows(lambda: map(_record_cells, rows))
     table = Table(("name", "before", "after", "staged", "changed", "road"), cells)
     document = {"record": subject.path, "variables": rows.as_list()}
-    return View("vars", document, [table, f"{len(rows)} variables in the record"])
+    return View("vars", document, [table, f"{counted(len(rows), 'variable')} in the record"])
 
 
 def _record_cells(row: dict[str, Any]) -> tuple[str, ...]:
