@@ -7,7 +7,15 @@ from math import prod
 from typing import Any
 
 from gecli.errors import Diagnostic, InputError
-from gecli.ir.attributes import CONST_TYPES, DATA_INDEX, DATA_TYPES, INIT_VALUE, REF_VAR_SRC_VAR_NAME, VALUE
+from gecli.ir.attributes import (
+    CONST_TYPES,
+    DATA_INDEX,
+    DATA_TYPES,
+    INIT_VALUE,
+    PARENT_NODE_INDEX,
+    REF_VAR_SRC_VAR_NAME,
+    VALUE,
+)
 from gecli.ir.calls import CONTROL_TYPES
 from gecli.ir.op_desc import OpDesc
 from gecli.ir.tensor_desc import TensorDesc
@@ -65,7 +73,7 @@ def require_room(graphs: Iterable[GraphRecord], size_bytes: int, path: str) -> N
 
 
 def _faults(graphs: Iterable[GraphRecord], attrs: Mapping[str, Any], is_static: bool) -> Iterator[Fault]:
-    for name in (MEMORY_SIZE, VARIABLE_BASE):
+    for name in (MEMORY_SIZE, VARIABLE_BASE, VARIABLE_SIZE):
         value = attrs.get(name, 0)
         if not _is_size(value):
             yield "", f"the model attribute {name} is no size", f"it is {_shown(value)}"
@@ -93,8 +101,10 @@ def _node_faults(node: OpDesc, is_static: bool) -> Iterator[tuple[str, str]]:
     source = node.type in _SOURCES or node.is_variable or (node.type in CONST_TYPES and VALUE in node.attrs)
     if source and not node.output_descs:
         yield f"{what} has no output", "it should have one"
-    if node.type in DATA_TYPES and not isinstance(node.attrs.get(DATA_INDEX, 0), int):
-        yield f"{what} has an index that is no number", f"it is {_shown(node.attrs[DATA_INDEX])}"
+    if node.type in DATA_TYPES:
+        for name in (DATA_INDEX, PARENT_NODE_INDEX):
+            if not isinstance(node.attrs.get(name, 0), int):
+                yield f"the attribute {name} of {what} is no number", f"it is {_shown(node.attrs[name])}"
     if node.type in CONST_TYPES and VALUE in node.attrs:
         yield from _value_faults(what, node.attrs[VALUE], node.output_descs[:1])
     if node.type in CONTROL_TYPES and not node.subgraphs:

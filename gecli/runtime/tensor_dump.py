@@ -71,7 +71,8 @@ class TensorDump:
         with _writing:
             publish_bytes(os.path.join(self.directory, name), buffer.getvalue())
         shape = "x".join(map(str, array.shape))
-        origins = ";".join(map(str, node.attrs.get(ORIGINAL_OP_NAMES, ())))
+        names = node.attrs.get(ORIGINAL_OP_NAMES, ())
+        origins = ";".join(map(str, names)) if isinstance(names, tuple) else ""
         kind = port.desc
         self.rows.append(
             (str(order), node.name, node.type, tensor, kind.dtype.serial, kind.format.name, shape, origins, name)

@@ -251,6 +251,52 @@ def test_whatever_an_attribute_holds_every_view_shows_the_model(
                 json.loads(shown.out)
 
 
+READ_BY_RUN = {
+    "model": (
+        "memory_size", "variable_size", "task_gen_variable_addr", "attr_model_out_nodes_name", "host_memory_size",
+        "host_svm_size", "task_gen_host_svm_base_addr", "zero_copy_memory_size", "weight_size", "om_info_list",
+    ),
+    "node": (
+        "index", "_parent_node_index", "value", "ref_var_src_var_name", "file_id", "file_path", "location", "offset",
+        "length", "_gecli_sha256", "addr", "size", "placement", "storage_shape", "origin_shape", "dtype",
+        "_copy_from_var_node", "_copy_value", "_datadump_original_op_names", "_output_memory_type",
+    ),
+    "desc": ("_init_value", "ref_var_src_var_name", "shape_range", "size", "placement"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("level", READ_BY_RUN)
+@pytest.mark.parametrize("odd", ODD)
+def test_whatever_one_attribute_holds_a_run_ends_in_words(
+    odd: str, level: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GECLI_DEBUG", "1")
+    path = Path("case.om")
+    for kind, base in (
+        ("Const", {}),
+        ("Variable", {"variable_size": 4096}),
+        ("FileConstant", {}),
+        ("ConstPlaceHolder", {}),
+    ):
+        for name in READ_BY_RUN[level]:
+            record, nodes = model()
+            nodes["w"].type = kind
+            record.attrs.update(base)
+            if level == "model":
+                record.attrs[name] = ODD[odd]
+            for node in nodes.values():
+                if level == "node":
+                    node.attrs[name] = ODD[odd]
+                if level == "desc":
+                    for descs in (node.input_descs, node.output_descs):
+                        descs[:] = [desc and replace(desc, attrs={name: ODD[odd]}) for desc in descs]
+            written(path, record)
+            status = run(["run", path.name, "--init", "zero", "--mark", "all", "--dump-dir", "d", "-q"])
+            shown = capsys.readouterr().err
+            assert status in (0, 3, 6) and "Traceback" not in shown, (kind, name, shown[-1500:])
+
+
 def test_an_absent_input_of_a_graph_with_a_nameless_node_is_no_edge(tmp_path: Path) -> None:
     record, nodes = model()
     nodes["add"].name = ""
