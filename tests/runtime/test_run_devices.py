@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +19,7 @@ from gecli.errors import InvalidOption
 from gecli.options.resolution import resolve
 from gecli.runtime.session import Session
 from gecli.runtime.shared_files import SharedFiles
-from tests.conftest import Gecli
+from tests.conftest import REPOSITORY, Gecli
 from tests.runtime.test_variables_in_subgraphs import TWO, X, loaded
 
 GROUP = 'group="hccl_world_group"'
@@ -209,3 +214,15 @@ def test_devices_share_what_they_read_and_nothing_that_they_write(tmp_path: Path
     np.testing.assert_array_equal(first, TWO + 3 * X)
     np.testing.assert_array_equal(second, TWO + 30 * X)
     np.testing.assert_array_equal(sessions[0].store.value("w"), TWO + 3 * X)
+
+
+def test_an_interrupt_ends_all_devices_and_leaves_nothing(tmp_path: Path, model: str) -> None:
+    words = ["run", model, "--device", "0,1", "-i", "x=x{device}.npy", "--loop", "100000000", "-o", "out"]
+    command = [sys.executable, "-m", "gecli", *words]
+    environment = os.environ | {"PYTHONPATH": str(REPOSITORY)}
+    with subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True) as running:
+        time.sleep(1.5)
+        running.send_signal(signal.SIGINT)
+        _, told = running.communicate(timeout=60)
+    assert (running.returncode, told) == (130, "gecli: interrupted\n")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["g.om", "g.rdcpkt", "x0.npy", "x1.npy", "x2.npy"]
