@@ -6,7 +6,6 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from gecli.errors import Diagnostic, InvalidOption
-from gecli.ir.networkx_core import load_networkx_core
 from gecli.options.jit_table import compile_keys
 from gecli.options.option import value_text
 from gecli.options.resolution import resolve
@@ -23,7 +22,6 @@ HINT = r"(\d{1,9}):\[([\d,\s]*)\]"
 
 def source_model(options: Options, session: Session, path: str, console: Console) -> JitModel:
     """A model of `gecli run --jit`. Raises GecliError."""
-    load_networkx_core()  # before anything loads all of it
     from gecli.jit.loading import load_jit_model
 
     init = options.text("init") or "error"

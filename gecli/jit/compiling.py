@@ -21,6 +21,7 @@ from gecli.compiler.job import Job
 from gecli.compiler.model_image import ImageFacts, model_image
 from gecli.errors import Diagnostic
 from gecli.ir.graph import Graph
+from gecli.jit.digests import version_digests
 from gecli.jit.guard import Guard
 from gecli.loading import LoadedModel
 from gecli.ops.thread_count import intra_op_threads, set_intra_op_threads
@@ -72,16 +73,6 @@ class SliceCompiler:
         graph = digest_of("gecli-slice-1", self._digest.graph, self._digest.weights)
         return Facts(graph, self._digest.toolchain, self._digest.options)
 
-    def fingerprint(self, slice_digest: str, guard: Any) -> dict[str, str]:
-        """The digests that an entry of a version must have; `guard` is its document."""
-        found = {
-            "graph": digest_of("gecli-gep-1", slice_digest, canonical_text(guard)),
-            "weights": slice_digest,
-            "options": self._digest.options,
-            "toolchain": self._digest.toolchain,
-        }
-        return {**found, "combined": digest_of("gecli-fp-1", *found.values())}
-
     def compile(self, graph: Graph, guard: Guard, slice_id: int, digest: str) -> CompiledSlice:
         """Compile a graph, which is changed. Raises GecliError."""
         start = perf_counter()
@@ -93,7 +84,7 @@ class SliceCompiler:
         session.compile_all()
         compiled = member.compiled
         assert compiled is not None
-        found = self.fingerprint(digest, document)
+        found = version_digests(self.facts, digest, document)
         parts = (found["graph"], found["weights"], found["options"], __version__)
         facts = ImageFacts(
             name=f"{self._job.stem}_{slice_id}",
@@ -123,7 +114,7 @@ class SliceCompiler:
                 "created_utc": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
                 "compile_seconds": round(compiled.seconds, 3),
                 "created_by": {"tool": "gecli", "version": __version__, "host": host_name(), "pid": os.getpid()},
-                "fingerprint": {**self.fingerprint(digest, document), "requests": []},
+                "fingerprint": {**version_digests(self.facts, digest, document), "requests": []},
                 "components": {"options": {}, "graph": {}},
                 "files": files,
                 "weight_dir": "weight",

@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from gecli.cache.graph_key import auto_key
 from gecli.cache.jit_store import JitStore
+from gecli.cache.model_cache import CacheDir
 from gecli.cache.stat_index import StatIndex
 from gecli.compiler.cache_setup import CacheOff, cache_setup
+from gecli.compiler.direct_hit import request_of
 from gecli.compiler.job import Job, jobs_of
-from gecli.compiler.model_loading import load_model
-from gecli.compiler.optimised_graphs import refuse_where_a_source_is_needed
 from gecli.errors import Diagnostic, InvalidOption
-from gecli.jit.compiling import SliceCompiler
+from gecli.ir.networkx_core import load_networkx_core
+from gecli.jit.known_model import KnownModel, load_file_rows, recall, remember
 from gecli.jit.model import JitModel
-from gecli.jit.refusal import refusal
-from gecli.jit.slices import remove_dead_ends
 from gecli.options.resolution import resolve
 from gecli.options.table import find_flag, named_options_of
 from gecli.options.values import Options
+from gecli.runtime.interface import OUT_NODES, Tensor, model_inputs, model_outputs
 from gecli.runtime.session import Session
+
+if TYPE_CHECKING:
+    from gecli.ir.graph import Graph
+    from gecli.jit.building import SliceBuilder
 
 EXCLUDED = (
     "session-in", "session-out", "ge.graphRunMode", "ge.externalWeight", "stop-after", "emit", "explain-variable",
@@ -49,38 +53,71 @@ def load_jit_model(
     _check(options)
     job = _job(source)
     setup = cache_setup(options, [job])
-    loaded = load_model(job, options)
-    refuse_where_a_source_is_needed(loaded, "which is not cut into slices", "--jit")
-    compiler = SliceCompiler(loaded, job, options)
+    cache = None if isinstance(setup, CacheOff) else setup.cache
+    stats = StatIndex(trusting=cache is None or cache.verify != "full")
+    built: list[SliceBuilder] = []
+
+    def build() -> SliceBuilder:
+        load_networkx_core()  # before anything loads all of it
+        from gecli.jit.building import SliceBuilder
+
+        return built.pop() if built else SliceBuilder(job, options)
+
+    known = _recalled(cache, job, options, stats)
+    if known is None:
+        known = _learned(build(), built)
+        if cache is not None:
+            _remember(cache, job, options, stats, known, built[0].loaded.files)
     key, store, note = "", None, ""
     if isinstance(setup, CacheOff):
         note = setup.note
+    elif setup.cache.mode == "debug":
+        note = "the JIT cache is not used in debug mode"
     else:
-        key = setup.key_of(0) or auto_key(job.stem, compiler.combined)
+        key = setup.key_of(0) or auto_key(job.stem, known.combined)
 
         def waiting(seconds: float, holder: str) -> None:
             if say:
                 say(f"waiting {seconds:.0f} s for key {key}, held by {holder}")
 
-        if setup.cache.mode == "debug":
-            note = "the JIT cache is not used in debug mode"
-        else:
-            stats = StatIndex(trusting=setup.cache.verify != "full")
-            store = JitStore(setup.cache, key, compiler.facts, stats, setup.lock_timeout_s, waiting)
-    remove_dead_ends(loaded.graph)  # behind the fingerprint, which is that of the whole model
+        store = JitStore(setup.cache, key, known.facts, stats, setup.lock_timeout_s, waiting)
+        load_file_rows(setup.cache, store.home, stats)
     model = JitModel(
-        loaded.graph,
-        compiler,
-        session,
-        name=job.stem,
-        path=source,
-        store=store,
-        refusal=refusal(loaded.graph),
-        is_required=options.flag("require-cache"),
+        known, build, session, name=job.stem, path=source, store=store, is_required=options.flag("require-cache"),
         init=init,
-    )
+    )  # fmt: skip
     origin = "" if isinstance(setup, CacheOff) else setup.key_origin
-    return JitSetup(model, loaded.warnings, key if store is not None else "", origin, note)
+    return JitSetup(model, known.warnings, key, origin, note)
+
+
+def _recalled(cache: CacheDir | None, job: Job, options: Options, stats: StatIndex) -> KnownModel | None:
+    """What is known of the model without a look into it."""
+    if cache is None or cache.mode not in ("rw", "ro"):
+        return None
+    request = request_of(cache, job, options, stats)
+    return None if request is None else recall(cache, request)
+
+
+def _learned(builder: SliceBuilder, built: list[SliceBuilder]) -> KnownModel:
+    built.append(builder)
+    compiler, graph = builder.compiler, builder.graph
+    inputs, outputs = model_inputs(graph.nodes()), _outputs(graph)
+    return KnownModel(compiler.facts, compiler.combined, inputs, outputs, builder.refusal, builder.loaded.warnings)
+
+
+def _remember(
+    cache: CacheDir, job: Job, options: Options, stats: StatIndex, known: KnownModel, files: Sequence[str]
+) -> None:
+    request = request_of(cache, job, options, stats, files) if cache.may_write else None
+    if request is not None:
+        remember(cache, job.source, request, known, stats)
+
+
+def _outputs(graph: Graph) -> tuple[Tensor, ...]:
+    """The outputs of a model, named as those of its OM would be."""
+    names = [*graph.output_names, *[""] * len(graph.outputs)]
+    entries = tuple(f"{port}:{name}" if name else str(port) for port, name in zip(graph.outputs, names))
+    return model_outputs(graph.nodes(), {OUT_NODES: entries})
 
 
 def jit_model(source: str | os.PathLike[str], **options: str) -> JitModel:

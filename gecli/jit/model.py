@@ -6,29 +6,28 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gecli.cache.candidate import Rejected, Verdict, Wanted
-from gecli.cache.jit_files import REST_GRAPH, SLICE_GRAPH, Restored, StoredSlice
-from gecli.cache.jit_store import Graphs, JitStore
+from gecli.cache.jit_files import REST_GRAPH, SLICE_GRAPH, Restored
+from gecli.cache.jit_store import JitStore
 from gecli.cache.lock import KeyLock, LockTimeout, LockUnavailable
-from gecli.errors import CacheError, CompileError, Diagnostic, GecliError
-from gecli.ir.graph import Graph
-from gecli.jit.compiling import CompiledSlice, SliceCompiler, one_thread
-from gecli.jit.cut import cut
+from gecli.errors import CacheError, Diagnostic, GecliError, InputError
+from gecli.jit.digests import version_digests
 from gecli.jit.guard import Guard, GuardError, parse_guard
-from gecli.jit.points import CompiledVersion, ExecutionPoint
-from gecli.jit.slice_file import UnusableSlice, chunks_of, encoded, graph_digest, read_slice, sha256_of
-from gecli.jit.slices import taken_apart, whole
-from gecli.jit.specialise import Specialised, general, specialised
-from gecli.runtime.interface import OUT_NODES, Tensor, model_inputs, model_outputs
+from gecli.jit.known_model import KnownModel, save_file_rows
+from gecli.jit.points import BrokenSlice, CompiledVersion, ExecutionPoint
+from gecli.runtime.interface import Tensor
 from gecli.runtime.model import LoadedModel, Times, check_input
 from gecli.runtime.program import Watch
 from gecli.runtime.session import Session
-from gecli.variables.var_manager import VarManager
+
+if TYPE_CHECKING:
+    from gecli.jit.building import SliceBuilder
+    from gecli.jit.compiling import CompiledSlice
 
 Array = NDArray[Any]
 ORDINARY = ("no_entry", "refresh")  # nothing is wrong with the cache: there is nothing in it yet
@@ -37,30 +36,31 @@ ORDINARY = ("no_entry", "refresh")  # nothing is wrong with the cache: there is 
 class JitModel(LoadedModel):
     """A source model as something that runs: each run uses compiled slices whose guards take its inputs.
 
-    What no guard takes is compiled on the way and, with a store, kept. `refusal` says why a graph is not cut.
+    What no guard takes is compiled on the way and, with a store, kept; `build` is called for that, so a run that the
+    cache has everything for parses nothing. `refusal` says why a graph is not cut.
     """
 
     def __init__(
         self,
-        graph: Graph,
-        compiler: SliceCompiler,
+        known: KnownModel,
+        build: Callable[[], SliceBuilder],
         session: Session,
         *,
         name: str,
         path: str,
         store: JitStore | None = None,
-        refusal: str = "",
         is_required: bool = False,
         init: str = "error",
     ) -> None:
-        super().__init__(name, path, model_inputs(graph.nodes()), _outputs(graph), {}, session.store, [], init)
+        super().__init__(name, path, known.inputs, known.outputs, {}, session.store, [], init)
         self.points: list[ExecutionPoint] = []
         self.jit_warnings: list[Diagnostic] = []
         self.explanation: list[str] = []  # one line for each thing that was looked for in the cache
         self.counts = {"cut": 0, "compiled": 0, "restored": 0, "hits": 0}
-        self.refusal = refusal
-        self._source = graph
-        self._compiler = compiler
+        self.refusal = known.refusal
+        self._facts = known.facts
+        self._build = build
+        self._built: SliceBuilder | None = None
         self._session = session
         self._files = store
         self._is_required = is_required
@@ -77,7 +77,7 @@ class JitModel(LoadedModel):
         arrays = [check_input(tensor, feeds) for tensor in self.inputs]
         try:
             return self._run(arrays, watch)
-        except _BrokenSlice as error:
+        except BrokenSlice as error:
             self._warn(f"a slice of the JIT cache cannot be read and is cut again: {error}", "jit_corrupt")
             self.points.clear()
             self._distrusts_files = True
@@ -164,70 +164,27 @@ class JitModel(LoadedModel):
         return self.points[position] if position < len(self.points) else None
 
     def _cut(self, position: int, arrays: Sequence[Array]) -> ExecutionPoint:
-        """The next slice, for inputs as they are now."""
-        parent = self._source if position == 0 else self._rest_of(self.points[position - 1])
-        parent_digest = self._compiler.facts.graph if position == 0 else str(self.points[position - 1].stored.rest)
-        prepared: Specialised | None = None
-        reasons: list[tuple[str, str]] = []
-        inside: frozenset[str] = frozenset()
-        if self.refusal:
-            reasons = [("", self.refusal)]
-        elif not _is_empty(arrays):
-            with one_thread():
-                prepared = specialised(parent, arrays, with_values=self._values_count)
-            found = cut(parent, prepared.known)
-            inside, reasons = found.inside, list(found.breaks)
-        if inside:
-            parts = taken_apart(parent, inside)
-            point = ExecutionPoint(
-                self._described(position, parent_digest, parts.sliced, parts.remaining), parts.sliced, parts.remaining
-            )
-            point.stored.outputs, point.stored.io_map = list(parts.outputs), list(parts.io_map)
-        else:
-            point = ExecutionPoint(self._described(position, parent_digest, whole(parent), None), parent)
-            point.prepared = prepared
-        point.stored.reasons = reasons
+        point = self._builder().cut(self.points[position - 1] if position else None, arrays)
         self.points[position:] = [point]
         self.counts["cut"] += 1
         return point
 
-    def _described(self, position: int, parent_digest: str, graph: Graph, rest: Graph | None) -> StoredSlice:
-        digest = graph_digest(graph) if rest is not None else parent_digest
-        keeps = self._files is not None and self._files.may_write
-        return StoredSlice(
-            id=position,
-            parent=parent_digest,
-            digest=digest,
-            rest=None if rest is None else graph_digest(rest),
-            outputs=[],
-            io_map=[],
-            reasons=[],
-            formats=[data.output_descs[0].logical().format.name for data in graph.inputs],
-            pb_sha256=sha256_of(encoded(graph)) if keeps else "",
-            rest_pb_sha256=sha256_of(encoded(rest)) if keeps and rest is not None else None,
-        )
-
-    def _graph_of(self, point: ExecutionPoint) -> Graph:
-        """The graph of a slice; restored ones are read when a version has to be compiled. Raises GecliError."""
-        if point.graph is None:
-            if point.is_last and point.stored.id == 0:
-                point.graph = self._source
-            else:
-                point.graph = self._read(point, SLICE_GRAPH, point.stored.digest)
-        return point.graph
-
-    def _rest_of(self, point: ExecutionPoint) -> Graph:
-        if point.rest is None:
-            point.rest = self._read(point, REST_GRAPH, str(point.stored.rest))
-        return point.rest
-
-    def _read(self, point: ExecutionPoint, name: str, digest: str) -> Graph:
-        assert self._files is not None
-        path = os.path.join(self._files.home, str(point.stored.id), name)
-        try:
-            return read_slice(path, digest)
-        except (UnusableSlice, OSError) as error:
-            raise _BrokenSlice(f"{path}: {error}") from error
+    def _builder(self) -> SliceBuilder:
+        """What cuts and compiles, made when the cache has nothing. Raises GecliError."""
+        if self._built is None:
+            built = self._build()
+            if built.compiler.facts != self._facts:
+                raise InputError(
+                    "E13001",
+                    f"{self.path} changed while it was run",
+                    why="the cache was asked for what it was before",
+                    do="keep the source model as it is until the run has ended",
+                    file=self.path,
+                )
+            built.store = self._files
+            self._built = built
+        self._built.with_values = self._values_count
+        return self._built
 
     # ------------------------------------------------------------------ compiling
 
@@ -235,9 +192,7 @@ class JitModel(LoadedModel):
         self, point: ExecutionPoint, arrays: Sequence[Array], *, into_cache: bool, symbols: bool = True
     ) -> CompiledVersion:
         """A new version for these inputs; with `symbols` for other sizes too, where sizes have changed before."""
-        with one_thread():
-            compiled, guard = self._made(point, arrays, symbols=symbols)
-        point.prepared = None
+        compiled, guard = self._builder().compiled(point, arrays, symbols=symbols)
         self.jit_warnings += compiled.warnings
         self.counts["compiled"] += 1
         key, path = self._placed(point, compiled, guard, into_cache=into_cache)
@@ -246,24 +201,6 @@ class JitModel(LoadedModel):
         point.add(version)
         return version
 
-    def _made(self, point: ExecutionPoint, arrays: Sequence[Array], *, symbols: bool) -> tuple[CompiledSlice, Guard]:
-        graph = self._graph_of(point)
-        if self.refusal or _is_empty(arrays) or point.is_full:
-            copy, guard = general(graph, arrays)
-            return self._compiled(point, copy, guard), guard
-        free, varied = point.changed(arrays)
-        if symbols and (any(free) or varied):
-            try:
-                found = specialised(graph, arrays, with_values=self._values_count, free=free, varied=varied)
-                return self._compiled(point, found.graph, found.guard), found.guard
-            except CompileError:
-                pass  # some nodes want to know sizes
-        found = point.prepared or specialised(graph, arrays, with_values=self._values_count)
-        return self._compiled(point, found.graph, found.guard), found.guard
-
-    def _compiled(self, point: ExecutionPoint, graph: Graph, guard: Guard) -> CompiledSlice:
-        return self._compiler.compile(graph, guard, point.stored.id, point.stored.digest)
-
     def _placed(
         self, point: ExecutionPoint, compiled: CompiledSlice, guard: Guard, *, into_cache: bool
     ) -> tuple[str, str]:
@@ -271,7 +208,7 @@ class JitModel(LoadedModel):
         if into_cache and self._files is not None:
             from gecli.wire.var_manager import encode_var_match
 
-            store = self._files
+            store, compiler = self._files, self._builder().compiler
             key = store.new_key(point.stored.id)
             rdcpkt = None if compiled.record.is_empty else encode_var_match(compiled.record)
             try:
@@ -279,7 +216,7 @@ class JitModel(LoadedModel):
                     key,
                     compiled.image.write,
                     rdcpkt,
-                    lambda stem, files: self._compiler.sidecar(key, stem, files, compiled, guard, point.stored.digest),
+                    lambda stem, files: compiler.sidecar(key, stem, files, compiled, guard, point.stored.digest),
                     compiled.seconds,
                 )
                 return key, store.om_path(stem)
@@ -373,7 +310,7 @@ class JitModel(LoadedModel):
     def _load_from_cache(self, point: ExecutionPoint, version: CompiledVersion) -> bool:
         """Load the OM of a version whose guard fits, after the checks of every cache entry."""
         assert self._files is not None
-        wanted = self._compiler.fingerprint(point.stored.digest, version.guard.as_json())
+        wanted = version_digests(self._facts, point.stored.digest, version.guard.as_json())
         found = self._files.find(
             version.key, Wanted(wanted, "", _match_variables, lambda om, source: Verdict(reason="guard_unreadable"))
         )
@@ -386,6 +323,7 @@ class JitModel(LoadedModel):
             self._reject(version.key, Rejected(found.stem, "load_failed", error.first.message))
             return False
         self.counts["restored"] += 1
+        self._keep_file_rows()
         self.explanation.append(f"slice {point.stored.id}: {found.stem} fits")
         return True
 
@@ -423,26 +361,27 @@ class JitModel(LoadedModel):
         for point in self.points:
             point.record_hits()
         try:
-            self._files.save([point.stored for point in self.points], self._graphs)
+            self._files.save(
+                [point.stored for point in self.points], lambda position: self._builder().graphs(self.points[position])
+            )
         except OSError as error:
             self._not_stored(error)
 
-    def _graphs(self, position: int) -> Graphs:
-        point = self.points[position]
-        graph = self._graph_of(point)
-        found = {SLICE_GRAPH: chunks_of(encoded(whole(graph) if point.is_last else graph))}
-        if not point.is_last:
-            found[REST_GRAPH] = chunks_of(encoded(self._rest_of(point)))
-        return found
+    def _keep_file_rows(self) -> None:
+        """Spare the next process the reading of what this one has read and found right."""
+        assert self._files is not None
+        store = self._files
+        paths = []
+        for point in self.points:
+            folder = os.path.join(store.home, str(point.stored.id))
+            paths += [os.path.join(folder, name) for name in (SLICE_GRAPH, REST_GRAPH)]
+            paths += [version.model.path for version in point.versions if version.model is not None and version.key]
+        save_file_rows(store.cache, store.home, store.stats, paths)
 
     def _warn(self, message: str, kind: str) -> None:
         warning = Diagnostic("G5002", message, severity="warning", kind=kind)
         if warning not in self.jit_warnings:
             self.jit_warnings.append(warning)
-
-
-class _BrokenSlice(Exception):
-    """A graph that the cache was believed to hold is not there."""
 
 
 class _Lock:
@@ -475,13 +414,6 @@ def _lock_at_once(store: JitStore) -> KeyLock:
     return KeyLock(store.directory, store.key, timeout_s=0, shared=store.cache.conf.shared)
 
 
-def _outputs(graph: Graph) -> tuple[Tensor, ...]:
-    """The outputs of a model, named as those of its OM would be."""
-    names = [*graph.output_names, *[""] * len(graph.outputs)]
-    entries = tuple(f"{port}:{name}" if name else str(port) for port, name in zip(graph.outputs, names))
-    return model_outputs(graph.nodes(), {OUT_NODES: entries})
-
-
 def _named(inputs: Sequence[Tensor], arrays: Sequence[Array]) -> dict[str, Array]:
     return {tensor.name: np.asarray(array) for tensor, array in zip(inputs, arrays)}
 
@@ -490,16 +422,12 @@ def _parts(times: Times) -> tuple[int, int, int]:
     return times.h2d_ns, times.compute_ns, times.d2h_ns
 
 
-def _is_empty(arrays: Sequence[Array]) -> bool:
-    """Whether an input has no elements: such tensors have no place in a memory plan."""
-    return any(array.size == 0 for array in arrays)
-
-
 def _match_variables(rdcpkt: str | None) -> Verdict:
     """Slices are compiled in a session without variables, so a record only has to be whole."""
     if rdcpkt is None:
         return Verdict("no-vars")
     from gecli.artifacts.rdcpkt import read_rdcpkt
+    from gecli.variables.var_manager import VarManager
     from gecli.variables.var_match import match, why_contradictory
 
     try:

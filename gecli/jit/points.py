@@ -4,19 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
 from gecli.cache.jit_files import MAX_VERSIONS, StoredSlice
-from gecli.ir.graph import Graph
 from gecli.jit.guard import Guard
-from gecli.jit.specialise import Specialised
 from gecli.records import dataclass
 from gecli.runtime.model import LoadedModel
 
+if TYPE_CHECKING:
+    from gecli.ir.graph import Graph
+    from gecli.jit.specialise import Specialised
+
 Array = NDArray[Any]
 OFTEN = 10  # runs of one size after which compiling for it alone pays: that costs what about ten runs of it save
+
+
+class BrokenSlice(Exception):
+    """A graph that the cache was believed to hold is not there."""
+
+
+def is_empty(arrays: Sequence[Array]) -> bool:
+    """Whether an input has no elements: such tensors have no place in a memory plan."""
+    return any(array.size == 0 for array in arrays)
 
 
 @dataclass(slots=True)
@@ -83,7 +94,7 @@ class ExecutionPoint:
 
     def runs_often(self, version: CompiledVersion, arrays: Sequence[Array]) -> bool:
         """Count a run; whether a version for exactly these sizes would be faster, and has its place."""
-        if not version.guard.free or self.is_full or any(array.size == 0 for array in arrays):
+        if not version.guard.free or self.is_full or is_empty(arrays):
             return False
         if any(each.model is not None and each.model.program is None for each in self.versions if not each.guard.free):
             return False  # sizes that only running gives: known inputs do not make it faster

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 from gecli.errors import CompileError
-from gecli.jit import model as jit_module
+from gecli.jit import building
 from gecli.jit.loading import jit_model
 from gecli.jit.model import JitModel
 from gecli.jit.points import OFTEN
@@ -165,14 +165,14 @@ def test_a_size_gets_no_version_of_its_own_where_that_would_win_nothing(tmp_path
 def test_a_slice_that_cannot_be_compiled_with_symbols_is_compiled_without(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plain = jit_module.specialised
+    plain = building.specialised
 
     def refusing(*arguments: Any, free: Any = (), **options: Any) -> Any:
         if any(free):
             raise CompileError("G2001", "this node wants to know its sizes")
         return plain(*arguments, **options)
 
-    monkeypatch.setattr(jit_module, "specialised", refusing)
+    monkeypatch.setattr(building, "specialised", refusing)
     path = written(tmp_path, "plain")
     model = jit_model(path)
     check(model, path, *({"x": floats(n, 4)} for n in (3, 5, 7)))
