@@ -113,7 +113,8 @@ COMPILE_OPTIONS: tuple[Option, ...] = (
           "Evaluate the graph around every pass; name one that changes it."),
     _tune("allow-unsupported", "--allow-unsupported", "bool", False, "Load unknown operators, for --stop-after parse."),
 
-    _variable("ge.graphRunMode", "--train", "bool", False, "Compile for training: constants are variables."),
+    _variable("ge.graphRunMode", "--train", "bool", False, "Compile for training: constants are variables.",
+              pattern=r"[1-9]\d*"),
     _variable("ge.exec.variable_acc", "--variable-acc/--no-variable-acc", "bool", True,
               "Let variables take the format their readers want.",
               note="Off whenever ge.AllowMultiGraphParallelCompile is 1."),

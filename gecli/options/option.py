@@ -41,7 +41,7 @@ class Option(NamedTuple):
     choices: tuple[str, ...] = ()
     words: tuple[tuple[str, str], ...] = ()  # other spellings of the choices: (word, choice)
     bounds: tuple[float, float] | None = None
-    pattern: str = ""
+    pattern: str = ""  # of a switch: other texts that turn it on
     rule: str = ""  # the pattern in words, for the message
     code: str = "E10001"  # of a value outside the domain
     option_class: Class = "I"
@@ -140,7 +140,7 @@ def _shown_choices(option: Option) -> list[str]:
 
 def _parse_bool(option: Option, text: str) -> bool:
     word = text.lower()
-    if word in TRUE_WORDS:
+    if word in TRUE_WORDS or (option.pattern and re.fullmatch(option.pattern, text)):
         return True
     if word in FALSE_WORDS:
         return False

@@ -75,7 +75,8 @@ RECORDED_OPTIONS: tuple[Option, ...] = (
     _recorded("ge.exec.exclude_engines", "", "str", None, "Engines not to use."),
     _recorded("ge.exec.value_bins", "", "str", None, "Weight files by id, as JSON.",
               note="gecli run --value-bins takes them"),
-    _recorded("ge.variableUse1gHugePage", "", "int", None, "1 GiB pages for variables.", choices=("0", "1", "2")),
+    _recorded("ge.variableUse1gHugePage", "", "int", None, "1 GiB pages for variables.", choices=("0", "1", "2"),
+              note="counted by gecli run --huge-page"),
 
     _recorded("ge.engineType", "--core-type", "str", "AiCore", "Core type.", "TYPE", choices=("AiCore", "VectorCore"),
               note="tasks of the simulator belong to no core"),

@@ -274,7 +274,7 @@ def _example(option: Option) -> tuple[str, ...]:
         known = f"{option.default:g}" if isinstance(option.default, float) else value_text(option.default)
     elif option.type in ("int", "float", "seconds"):
         known = f"{max(1, option.bounds[0]):g}" if option.bounds else "1"
-    return (known,) if known and not option.pattern else ()
+    return (known,) if known and (not option.pattern or option.type == "bool") else ()
 
 
 def _switch_of(typed: Mapping[str, Sequence[str]], key: str) -> bool:

@@ -181,6 +181,17 @@ def test_addresses_of_variables_do_not_depend_on_the_memory_policy(gecli, policy
     assert asked["models"][0]["variables"] == plain
 
 
+@pytest.mark.parametrize(("mode", "trains"), [("0", False), ("1", True), ("2", True), ("17", True), ("False", False)])
+def test_a_run_mode_from_1_on_is_training(mode: str, trains: bool) -> None:
+    assert _resolved(f"ge.graphRunMode={mode}").flag("ge.graphRunMode") is trains
+
+
+@pytest.mark.parametrize("mode", ["-1", "00", "1.5", "train"])
+def test_other_run_modes_are_refused(mode: str) -> None:
+    with pytest.raises(GecliError, match=f'value "{mode}" for --train'):
+        _resolved(f"ge.graphRunMode={mode}")
+
+
 @pytest.mark.parametrize(("words", "key"), [((), "b12_0"), (("--var-key-style", "seed"), "b1_2_0")])
 def test_the_saved_session_has_keys_of_the_form(gecli, tmp_path: Path, words: tuple[str, ...], key: str) -> None:
     from gecli.pb.var_manager_pb2 import VarManagerInfo
