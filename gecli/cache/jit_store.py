@@ -37,7 +37,6 @@ from gecli.cache.jit_files import (
 from gecli.cache.layout import entry_path, host_name, is_alive
 from gecli.cache.lock import KeyLock, LockTimeout, LockUnavailable, OnWait, lock_path
 from gecli.cache.model_cache import CacheDir, look, note_use
-from gecli.cache.quarantine import set_aside_tree
 from gecli.cache.recovery import append_record, recover, set_aside_entry
 from gecli.cache.sidecar import InvalidSidecar, Sidecar, read_sidecar
 from gecli.cache.stat_index import StatIndex
@@ -183,6 +182,8 @@ class JitStore:
 
     def set_aside(self) -> None:
         """Move what belongs to another graph, options or tools out of the way."""
+        from gecli.cache.quarantine import set_aside_tree
+
         if os.path.isdir(self.home):
             set_aside_tree(self.cache.path, self.home, f"jit-{self.key}", self._mode)
 

@@ -5,7 +5,6 @@ People may want to look at it, so it stays for a month; then gc takes it away.
 
 from __future__ import annotations
 
-import calendar
 import os
 import re
 import stat
@@ -48,6 +47,8 @@ def quarantined(directory: str) -> list[Quarantined]:
 
 def since_of(name: str, status: os.stat_result) -> float:
     """When something was set aside; its own times are older. Without a stamp: when its name was last changed."""
+    import calendar
+
     found = _STAMP.search(name)
     if found is None or found.end() != len(name):
         return max(status.st_mtime, status.st_ctime)

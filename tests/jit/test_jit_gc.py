@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from gecli.cache import jit_edit
+from gecli.cache.export_archive import plan_export
 from gecli.cache.gc import collect, select
 from gecli.cache.gc_actions import Action, GcPolicy
 from gecli.cache.lock import KeyLock
@@ -213,7 +214,7 @@ def test_the_size_limit_is_kept_and_no_more_goes_than_it_needs(place: Path) -> N
         assert left <= limit
         last = [each for each in planned if each.slice_id is None][-1]
         with_last = left + last.size_bytes + sum(each.size_bytes for each in planned if each.slice_id is not None)
-        assert with_last > limit - 500  # lists become shorter too
+        assert with_last > limit - 3000  # the lists become shorter too, which nobody computes beforehand
 
 
 def test_the_least_recently_used_of_both_layers_goes_first(place: Path, store_in: Callable[[Path, float], str]) -> None:
@@ -523,3 +524,36 @@ def test_only_the_lists_that_change_are_written(place: Path, monkeypatch: pytest
     first = sorted(row.key for row in versions(place) if row.graph == "rows")[0]
     run(place, GcPolicy(everything=True), first)
     assert written == ["gecli_slicing.json", "gep_list.json"]
+
+
+HOSTILE = [
+    b"", b"[]", b"{}", b"null", b"{", b'{"gep_list": 5}', b'{"gep_list": [5]}',
+    b'{"gep_list": [{"gep_graph_key": []}]}', b'{"gep_list": [{"gep_graph_key": "../x"}]}', b'{"slice_graph_list": 5, "user_graph_key": "rows"}',
+    b'{"slice_graph_list": [{"slice_graph_id": 9}], "user_graph_key": "rows"}', b"[" * 100000, b"\xff\xfe",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
+@pytest.mark.parametrize("name", ["0/gep_list.json", "gecli_slicing.json", "slicing_result.json"])
+def test_whatever_stands_in_a_list_a_run_succeeds_and_management_does_not_stumble(
+    name: str, text: bytes, place: Path
+) -> None:
+    (home(place) / name).write_bytes(text)
+    assert slices(place)["rows"].state == "jit-broken"
+    assert [each.kind for each in verify(str(place / "c")).all_problems] == ["jit-broken"]
+    assert plan_export(str(place / "c"), ["rows"]).left_out[0].kind == "jit-broken"
+    model = model_of(place)
+    assert_equal(model.run(FEEDS[0])[0], expected(place / f"{NAME}.onnx", FEEDS[0]))
+    assert {warning.kind for warning in model.jit_warnings} == {"jit_corrupt"}
+    again = model_of(place)
+    again.run(FEEDS[0])
+    assert (again.counts["compiled"], again.jit_warnings) == (0, [])
+    assert verify(str(place / "c")).all_problems == []
+
+
+@pytest.mark.parametrize("wanted", [1, 10_000, 10**9])
+def test_a_run_that_stops_when_enough_is_free_leaves_order(wanted: int, place: Path) -> None:
+    planned = run(place, GcPolicy(everything=True, free_bytes=wanted))
+    assert len(planned) == 1 or sum(each.size_bytes for each in planned[:-1]) < wanted
+    assert verify(str(place / "c")).all_problems == []
+    assert_in_order(place)
