@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
@@ -118,8 +119,9 @@ class Session:
         loader.check_addresses = self._check_addresses
         loader.strict_addresses = self._strict_addresses
         loader.table, loader.external_bytes, loader.placeholders = self.table, self.external_bytes, self.placeholders
-        model = loader.load(record.attrs, self._init)
-        self._check_order(loader, name)
+        with nullcontext() if self.table is None else self.table.unchanged_by_failure():
+            model = loader.load(record.attrs, self._init)
+            self._check_order(loader, name)
         if self._weight_files is not None:
             self.warnings += self._weight_files.take_warnings()
         model.load_ns = perf_counter_ns() - start

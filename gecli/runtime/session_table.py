@@ -7,10 +7,11 @@ Only with `--session-in`, `--session-out` and `--external-var`. What models brin
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from gecli.errors import Diagnostic, InputError, RuntimeFault
+from gecli.errors import CompileError, Diagnostic, InputError, RuntimeFault
 from gecli.ir.attributes import INIT_VALUE, VARIABLE_MEMORY_TYPES
 from gecli.ir.tensor_desc import TensorDesc
 from gecli.ir.weight import Weight
@@ -26,6 +27,13 @@ from gecli.wire.model_record import GraphRecord
 
 CLOUD_VERSION = 0  # what GE's loader begins a session with
 EMPTY = VarDescCache()
+RUNTIME_NAMES = {
+    "VAR_SHAPE_GROWS": ("G4011", "RT_VAR_GREW"),
+    "VAR_ROAD_CONFLICT": ("G4011", "RT_VAR_DESC_MISMATCH"),
+    "VAR_KEY_CONFLICT": ("G4010", "RT_VAR_OVERLAP"),
+    "VAR_OVERLAP": ("G4010", "RT_VAR_OVERLAP"),
+    "VAR_MEM_EXHAUSTED": ("G4010", "RT_ADDR_OUT_OF_RANGE"),
+}
 NO_ROAD = TransRoad()
 
 
@@ -139,12 +147,23 @@ class SessionTable:
 
     # ------------------------------------------------------------------ taking over a model
 
+    @contextmanager
+    def unchanged_by_failure(self) -> Iterator[None]:
+        """A model that cannot be loaded leaves no trace in the table."""
+        state, variables, graph_id = self.manager.snapshot(), set(self._variables), self._next_id
+        try:
+            yield
+        except BaseException:
+            self.manager.restore(state)
+            self._variables, self._next_id = variables, graph_id
+            raise
+
     def enter(self, model: Entered, *, strict: bool = False) -> None:
         """Take over what a model brings: places, roads, graph ids.
 
         A name that is new has the place that the model says, or behind all others where that is taken: a model finds
         its variables through its own table. With `strict` addresses that has been refused, and constants are too.
-        Raises InputError (RT_VAR_BASE_CONFLICT, RT_ADDR_OUT_OF_RANGE, RT_VAR_OVERLAP).
+        Raises InputError (RT_VAR_BASE_CONFLICT, RT_VAR_GREW, RT_ADDR_OUT_OF_RANGE, RT_VAR_OVERLAP).
         """
         graph_id, self._next_id = self._next_id, self._next_id + 1
         try:
@@ -156,9 +175,8 @@ class SessionTable:
             self._require_room()
             self._record_changes(model, graph_id)
             self._enter_others(model, graph_id, strict)
-        except InputError as error:
-            path = model.path
-            raise InputError.of(replace(each, where=path, file=path) for each in error.diagnostics) from error
+        except (InputError, CompileError) as error:
+            raise InputError.of(_at_load(each, model.path) for each in error.diagnostics) from error
 
     def _place(self, name: str, desc: TensorDesc, address: int, moved: dict[int, int]) -> None:
         """`moved` has the places of this model, by the addresses that it says."""
@@ -263,6 +281,13 @@ class SessionTable:
             name = f"{other.name}_{k}"
         self.manager.restore_variable(name, desc, other.address, device_address=other.device_address)
         self.manager.resource.set_allocated_graph_id(name, graph_id)
+
+
+def _at_load(fault: Diagnostic, path: str) -> Diagnostic:
+    """The fault under its name at load."""
+    code, kind = RUNTIME_NAMES.get(fault.kind or "", (fault.code, fault.kind))
+    do = fault.do if kind == fault.kind else "compile the model again with --session-in"
+    return replace(fault, code=code, kind=kind, where=path, file=path, do=do)
 
 
 def _overlap(other: Beside, desc: TensorDesc) -> InputError:

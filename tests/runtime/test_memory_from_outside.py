@@ -93,6 +93,27 @@ def test_models_that_store_a_variable_differently_share_its_value_in_the_area(tm
     assert np.array_equal(session.store.value("w"), value)
 
 
+@pytest.mark.parametrize("length", ["?", "3"], ids=["dynamic", "static"])
+def test_variables_are_written_in_the_area(tmp_path: Path, length: str) -> None:
+    from tests.runtime.test_variables_in_subgraphs import X, loaded
+
+    text = """
+        graph g(%x : f32[4] ND, %d : f32[LENGTH] ND) {
+          %w = Variable() {VALUE} : f32[4] ND
+          %a = AssignAdd(%w, %x) : f32[4] ND
+          %e = Relu(%d) : f32[LENGTH] ND
+          return %a, %e
+        }
+    """
+    session = Session(external_bytes=4096)
+    model = loaded(text.replace("LENGTH", length), tmp_path, session)
+    start = session.store.value("w")
+    model.run({"x": X, "d": np.ones(3, np.float32)})
+    assert np.array_equal(session.store.value("w"), start + X)
+    form = session.store["w"].current
+    assert form is not None and np.shares_memory(form.view, form.memory._arena.bytes)  # type: ignore[attr-defined]  # the area
+
+
 def test_the_memory_map_has_the_area(gecli, tmp_path: Path) -> None:
     write_models(tmp_path)
     assert gecli("compile", "conv.json", "-o", "conv.om").returncode == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from gecli.runtime.session import Session
 from gecli.runtime.session_table import SessionTable
 from gecli.variables.limits import VAR_LOGIC_BASE
 from gecli.variables.var_manager import VarManager
+from gecli.wire.var_session import encode_var_manager
 from tests.options.workshop import write_models
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -201,6 +203,45 @@ def test_another_variable_base_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="0x800000000") as refused:
         Session(table=SessionTable(manager)).load(tmp_path / "bare.om")
     assert refused.value.first.kind == "RT_VAR_BASE_CONFLICT"
+
+
+@pytest.mark.parametrize(
+    ("size", "used", "kind"),
+    [(16, 1536, "RT_VAR_GREW"), (64, 2**63, "RT_ADDR_OUT_OF_RANGE"), (64, 2**64 - 1, "RT_ADDR_OUT_OF_RANGE")],
+)
+def test_what_does_not_fit_has_the_name_of_loading_and_leaves_no_trace(
+    tmp_path: Path, size: int, used: int, kind: str
+) -> None:
+    from gecli.compiler import compile_model
+
+    write_models(tmp_path)
+    for name in ("bare", "plain"):
+        compile_model(tmp_path / f"{name}.json", tmp_path / f"{name}.om")
+    manager = VarManager()
+    manager.restore_variable("v", replace(read_variable(tmp_path / "bare.om"), size_bytes=size), VAR_LOGIC_BASE)
+    manager.hbm.used_bytes = used
+    session = Session(table=SessionTable(manager))
+    before = encode_var_manager(manager)
+    with pytest.raises(InputError) as refused:
+        session.load(tmp_path / ("bare.om" if kind == "RT_VAR_GREW" else "plain.om"))
+    assert (refused.value.first.kind, refused.value.exit_status) == (kind, 3)
+    assert encode_var_manager(manager) == before
+
+
+def test_a_model_that_fails_late_leaves_no_trace_in_the_session(tmp_path: Path) -> None:
+    from gecli.compiler import compile_model
+    from gecli.errors import RuntimeFault
+
+    write_models(tmp_path)
+    for name in ("race", "bare"):
+        compile_model(tmp_path / f"{name}.json", tmp_path / f"{name}.om")
+    session = Session(table=SessionTable(), strict_order=True)
+    assert session.table is not None
+    with pytest.raises(RuntimeFault):
+        session.load(tmp_path / "race.om")
+    assert session.table.added == []
+    session.load(tmp_path / "bare.om")
+    assert session.table.manager.resource.allocated_graph_ids == {"v": 1}
 
 
 def read_variable(om: Path) -> Any:
