@@ -292,6 +292,24 @@ def test_a_view_with_a_row_for_each_node_holds_none_of_them(kind: str, view: str
     assert peak < limit, f"{peak / MIB:.1f} MiB of {limit / MIB:.1f}"
 
 
+@pytest.mark.parametrize(
+    ("name", "kib", "view"),
+    [
+        ("names of graph inputs", 750, "--json"),
+        ("model attributes", 1100, "--atc-json"),
+        ("rows of numbers", 1100, "--json"),
+        ("functions in functions", 560, "--atc-json"),
+    ],
+)
+def test_a_document_of_many_objects_is_made_while_it_is_written(name: str, kib: int, view: str, tmp_path: Path) -> None:
+    path = tmp_path / "dense.om"
+    path.write_bytes(spec.om_wide([(0, hostile_graphs.HOSTILE[name](kib << 10))]))
+    peak, status, said = measured("-m", "gecli", "inspect-om", str(path), view)
+    limit = 2 * path.stat().st_size + ALLOWED_BYTES
+    assert status == 0 and len(said) > MIB
+    assert peak < limit, f"{peak / MIB:.1f} MiB of {limit / MIB:.1f}"
+
+
 def test_a_graph_as_compilers_write_it_has_room(tmp_path: Path) -> None:
     path = tmp_path / "large.om"
     graph = hostile_graphs.operators(hostile_graphs.ordinary, 12 * MIB)

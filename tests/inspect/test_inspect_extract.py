@@ -63,13 +63,13 @@ def test_a_tensor_needs_a_directory_and_a_directory_a_tensor(
 
 @pytest.mark.parametrize("name", ["../../etc/passwd", "/abs", "..", ".", "", "a\0b", "con:1", "x" * 400, "manifest"])
 def test_no_name_leaves_the_directory(name: str) -> None:
-    found = unique_name(name, set())
+    found = unique_name(name, {})
     assert "/" not in found and found not in ("", ".", "..") and len(found) < 210
     assert found.lower() != "manifest"
 
 
 def test_names_that_clash_get_numbers() -> None:
-    taken: set[str] = set()
+    taken: dict[str, int] = {}
     assert [unique_name(name, taken) for name in ("a/b", "a_b", "A_B", "c")] == ["a_b", "a_b~2", "A_B~3", "c"]
 
 

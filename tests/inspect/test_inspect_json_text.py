@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gecli.report.inspect.json_text import json_chunks
-from gecli.report.inspect.view import Rows
+from gecli.report.inspect.view import Large, Members, Rows
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
 VALUES = st.recursive(
@@ -36,3 +36,20 @@ def test_a_lazy_list_is_written_as_a_list(items: list[Any]) -> None:
 )
 def test_numbers_that_json_lacks_are_text(value: float, text: str) -> None:
     assert "".join(json_chunks(value)) == text
+
+
+@given(st.dictionaries(st.text(), VALUES, max_size=4))
+def test_what_is_written_piece_by_piece_has_the_same_text(content: dict[str, Any]) -> None:
+    expected = json.dumps({"a": [{"b": content}]}, indent=2, sort_keys=True, ensure_ascii=False)
+    for lazy in (Large(content), Members(content, content.__getitem__)):
+        assert "".join(json_chunks({"a": [{"b": lazy}]})) == expected
+
+
+@pytest.mark.parametrize("items", [[1] * 2500, [1] * 999 + [{"x": [2, {}]}] + ["y"] * 1200, [[3]] * 1001])
+def test_a_long_list_has_the_same_text(items: list[Any]) -> None:
+    document = {
+        "a": Large({"b": {"c": items}}),
+        "rows": Rows(lambda: iter([{"inputs": items, "ops": Rows(lambda: iter(()))}])),
+    }
+    plain = {"a": {"b": {"c": items}}, "rows": [{"inputs": items, "ops": []}]}
+    assert "".join(json_chunks(document)) == json.dumps(plain, indent=2, sort_keys=True, ensure_ascii=False)

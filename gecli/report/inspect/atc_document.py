@@ -7,7 +7,7 @@ from typing import Any
 
 from gecli.ir.dtype import DataType
 from gecli.report.inspect.model_fields import ModelFields, Ref
-from gecli.report.inspect.view import Rows
+from gecli.report.inspect.view import Rows, as_large
 from gecli.wire.ge_ir_fields import ATTR, GRAPH, MODEL, OP, VAL_TYPES, Field, Fields, Message
 
 # Rule 2: fields of these names are left out at every level.
@@ -25,12 +25,11 @@ ESCAPES = {9: "\\t", 10: "\\n", 13: "\\r", 34: '\\"', 39: "\\'", 92: "\\\\"}
 def atc_document(fields: ModelFields) -> dict[str, Any]:
     """One object, the ModelDef; graphs and operators are made while it is written."""
     document = _object(MODEL, fields.members) or {}
-    attrs = _map({key: value for key, value in fields.attrs.items() if key not in COMPRESSION})
-    if attrs:
-        document["attr"] = attrs
+    keys = [key for key in fields.attrs if key not in COMPRESSION]
+    if keys:
+        document["attr"] = Rows(lambda: (_entry(key, fields.attrs[key]) for key in keys))
     groups = _fusion_groups(fields)
-    graphs = list(fields.graphs())
-    if graphs:
+    if fields.has_graphs:
         document["graph"] = Rows(lambda: _graphs(fields.graphs(), groups))
     return document
 
@@ -56,8 +55,9 @@ def _ops(first: Fields, rest: Iterator[Fields], groups: dict[str, int]) -> Calla
 def _op(op: Fields, groups: dict[str, int]) -> dict[str, Any] | None:
     name = group_name(groups.get(op.get("name", ""), 0), op.get("stream_id", 0))
     if name is not None:
-        op = {**op, "attr": {**op.get("attr", {}), "group_op_name": {"s": name.encode()}}}
-    return _object(OP, op)
+        op = as_large(op, {**op, "attr": {**op.get("attr", {}), "group_op_name": {"s": name.encode()}}})
+    made = _object(OP, op)
+    return None if made is None else as_large(op, made)
 
 
 def group_name(scope: int, stream: int) -> str | None:
@@ -106,7 +106,11 @@ def _object(kind: Message, fields: Fields) -> dict[str, Any] | None:
 
 def _map(attrs: dict[str, Fields]) -> list[dict[str, Any]]:
     """Rule 6: entries sorted by key; a value of zero bytes is absent, one with nothing left is null."""
-    return [{"key": key, "value": _object(ATTR, attrs[key])} if attrs[key] else {"key": key} for key in sorted(attrs)]
+    return [_entry(key, attrs[key]) for key in sorted(attrs)]
+
+
+def _entry(key: str, value: Fields) -> dict[str, Any]:
+    return {"key": key, "value": _object(ATTR, value)} if value else {"key": key}
 
 
 def _single(spec: Field, value: Any) -> Any:

@@ -28,7 +28,7 @@ STDIN = "-"
 COPY_BYTES = 1 << 20
 DRAWN_ROWS = 1000  # rich takes milliseconds for each
 LINES_AT_ONCE = 500
-CHUNKS_AT_ONCE = 500
+CHARACTERS_AT_ONCE = 1 << 17
 COPY_AGAIN = "copy or compile the file again"
 
 
@@ -474,9 +474,15 @@ class Output:
         encoding = "utf-8" if self.is_file else (self.screen.stdout.encoding or "ascii")
         ascii_only = encoding.lower().replace("-", "") != "utf8"
         try:
-            chunks = iter(json_chunks(content, ascii_only=ascii_only))
-            while some := list(islice(chunks, CHUNKS_AT_ONCE)):
-                self._write("".join(some))
+            some: list[str] = []
+            length = 0
+            for chunk in json_chunks(content, ascii_only=ascii_only):
+                some.append(chunk)
+                length += len(chunk)
+                if length > CHARACTERS_AT_ONCE:
+                    self._write("".join(some))
+                    some, length = [], 0
+            self._write("".join(some))
         except WireError as error:
             raise InputError("G3004", f"MODEL_DEF is damaged: {error}", kind="bad-proto", where="MODEL_DEF") from error
         self._write("\n")

@@ -7,12 +7,12 @@ import io
 import json
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
-from gecli.artifacts.publish import publishing
+from gecli.artifacts.publish import publish_waiting, publishing
 from gecli.errors import Diagnostic, InputError, InvalidOption
 from gecli.ir.dtype import DataType
 from gecli.ir.packing import unpack
@@ -21,10 +21,13 @@ from gecli.ir.weight import Absent
 from gecli.report.inspect.attribute_values import desc_json
 from gecli.report.inspect.subject import Subject
 from gecli.report.inspect.tensors import HeldTensor, external_weights, held_tensors
-from gecli.report.inspect.view import View, cell
+from gecli.report.inspect.view import PackedRows, View, cell
 from gecli.report.sizes import counted
 
 ALL = "all"
+# The files of all tensors appear together, and each that waits takes memory. Of tensors so small that this would be
+# out of proportion to the file, as only hostile ones are, those that are whole appear first.
+WAITING_COST, WAITING_BYTES = 6000, 4 << 20
 NAME_BYTES = 200  # leaves room for the suffixes below the usual limit of 255
 WIDENED = {DataType.INT4: np.int8, DataType.INT2: np.int8}
 
@@ -34,35 +37,56 @@ def extract(subject: Subject, names: Sequence[str], directory: str, *, origin_fo
 
     Raises InvalidOption for a name that is not there, OutputError.
     """
-    held = {each.name: each for each in held_tensors(subject)}
-    wanted = list(held.values()) if ALL in names else [_named(subject, held, name) for name in dict.fromkeys(names)]
-    rows: list[dict[str, Any]] = []
-    taken: set[str] = set()
-    missing = [each for each in wanted if isinstance(each.weight.source, Absent)]
-    for each in wanted:
-        if isinstance(each.weight.source, Absent):
-            continue
-        stem = unique_name(each.name, taken)
-        rows.append(_write(subject, each, directory, stem, origin_format))
-    if ALL in names and rows:
-        manifest = {row["name"]: {"file": row["file"], "sha256": row["sha256"]} for row in rows}
-        _publish(os.path.join(directory, "manifest.json"), [_json(manifest)])
-    lines = [
-        f"{os.path.join(directory, row['file'])}  {cell(row['name'])}  {row['dtype']} {row['shape']}" for row in rows
-    ]
-    lines += [f"not written: {cell(each.name)}, {_lack(each)}" for each in missing]
-    beside = "" if not rows else ", each with its description in a .json beside it"
-    lines.append(
-        f"{counted(len(rows), 'tensor')} written{beside}"
-        + (", all of them in manifest.json" if ALL in names and rows else "")
-    )
+    wanted = held_tensors(subject) if ALL in names else _named(subject, names)
+    taken: dict[str, int] = {}
+    missing: list[HeldTensor] = []
+
+    def written() -> Iterator[dict[str, Any]]:
+        waiting = 0
+        for each in wanted:
+            if isinstance(each.weight.source, Absent):
+                missing.append(each)
+                continue
+            yield _write(subject, each, directory, unique_name(each.name, taken), origin_format)
+            waiting += 1
+            if waiting * WAITING_COST > WAITING_BYTES + subject.size_bytes:
+                publish_waiting()
+                waiting = 0
+
+    rows = PackedRows(written())
+    if ALL in names and len(rows):
+        _publish(os.path.join(directory, "manifest.json"), _manifest(rows))
     outside = sum(1 for _ in external_weights(subject)) if ALL in names else 0
-    if outside:
-        lines.append(f"not written: {counted(outside, 'tensor')} in weight files, which are not opened")
     if missing:
         subject.warnings.append(_not_there(subject, missing))
     lacking = [{"name": each.name, **_held(each)} for each in missing]
-    return View("extract", {"directory": directory, "tensors": rows, "missing": lacking}, lines)
+    lines = _lines(rows, missing, directory, is_all=ALL in names, outside=outside)
+    return View("extract", {"directory": directory, "tensors": rows.as_list(), "missing": lacking}, [lines])
+
+
+def _lines(
+    rows: PackedRows[dict[str, Any]], missing: list[HeldTensor], directory: str, *, is_all: bool, outside: int
+) -> Iterator[str]:
+    for row in rows:
+        yield f"{os.path.join(directory, row['file'])}  {cell(row['name'])}  {row['dtype']} {row['shape']}"
+    for each in missing:
+        yield f"not written: {cell(each.name)}, {_lack(each)}"
+    beside = ", each with its description in a .json beside it" if len(rows) else ""
+    manifest = ", all of them in manifest.json" if is_all and len(rows) else ""
+    yield f"{counted(len(rows), 'tensor')} written{beside}{manifest}"
+    if outside:
+        yield f"not written: {counted(outside, 'tensor')} in weight files, which are not opened"
+
+
+def _manifest(rows: PackedRows[dict[str, Any]]) -> Iterator[bytes]:
+    """File and digest of each tensor by its name, in the order of the names."""
+    entries = sorted((row["name"], row["file"], bytes.fromhex(row["sha256"])) for row in rows)
+    mark = "{\n"
+    for name, file, digest in entries:
+        text = f'"file": {json.dumps(file)},\n    "sha256": "{digest.hex()}"'
+        yield _bytes(f"{mark}  {json.dumps(name, ensure_ascii=False)}: {{\n    {text}\n  }}")
+        mark = ",\n"
+    yield b"\n}\n"
 
 
 def _held(each: HeldTensor) -> dict[str, int]:
@@ -88,33 +112,45 @@ def _not_there(subject: Subject, missing: list[HeldTensor]) -> Diagnostic:
     )  # fmt: skip
 
 
-def unique_name(name: str, taken: set[str]) -> str:
-    """A file name that cannot leave its directory; clashes get ~2, ~3 (also on file systems that fold case)."""
+def unique_name(name: str, taken: dict[str, int]) -> str:
+    """A file name that cannot leave its directory; clashes get ~2, ~3 (also on file systems that fold case).
+
+    `taken` has the last number that was given to each name.
+    """
     stem = re.sub(r"[^A-Za-z0-9._-]", "_", name)[:NAME_BYTES]
     if not stem.strip(".") or stem.lower() == "manifest":
         stem = f"_{stem}"
-    found, count = stem, 1
+    found = stem
     while found.lower() in taken:
-        count += 1
+        count = taken[stem.lower()] = taken.get(stem.lower(), 1) + 1
         found = f"{stem}~{count}"
-    taken.add(found.lower())
+    taken[found.lower()] = 1
     return found
 
 
-def _named(subject: Subject, held: dict[str, HeldTensor], name: str) -> HeldTensor:
-    if name in held:
-        return held[name]
+def _named(subject: Subject, names: Sequence[str]) -> list[HeldTensor]:
+    """The tensors of these names. Raises InvalidOption for one that is not there."""
+    places = dict.fromkeys(names)
+    found = {each.name: each for each in held_tensors(subject) if each.name in places}
+    for name in places:
+        if name not in found:
+            raise _not_held(subject, name)
+    return [found[name] for name in places]
+
+
+def _not_held(subject: Subject, name: str) -> InvalidOption:
     outside = next((row for row in external_weights(subject) if row["node"] == name), None)
     if outside is not None:
-        raise InvalidOption(
+        return InvalidOption(
             "E10001", f"tensor {name!r} is not in the OM", option="--extract",
             why=f"its bytes are in the weight file {outside['file'] or '(which has no name)'}, which is not opened",
             do="gecli inspect-om FILE --tensors",
         )  # fmt: skip
     from gecli.options.spelling import closest
 
-    near = closest(name, list(held))
-    raise InvalidOption(
+    held = [each.name for each in held_tensors(subject)]
+    near = closest(name, held)
+    return InvalidOption(
         "E10001", f"the file holds no tensor {name!r}", option="--extract",
         why=f"{len(held)} tensors are there" + (f", one is {near}" if near else ""),
         do=f"--extract {near}" if near else "gecli inspect-om FILE --tensors",
@@ -223,7 +259,10 @@ def _npy(array: Any, shape: tuple[int, ...]) -> Iterable[bytes]:
 
 
 def _json(content: dict[str, Any]) -> bytes:
-    text = json.dumps(content, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+    return _bytes(json.dumps(content, indent=2, sort_keys=True, ensure_ascii=False) + "\n")
+
+
+def _bytes(text: str) -> bytes:
     return text.encode("utf-8", "backslashreplace")
 
 

@@ -9,10 +9,12 @@ from collections.abc import Callable, Iterator, Mapping
 from json.encoder import encode_basestring, encode_basestring_ascii
 from typing import Any
 
-from gecli.report.inspect.view import Rows
+from gecli.report.inspect.view import Large, Members, Rows
 
 INDENT = "  "
 STREAMED_DEPTH = 3  # lazy lists stand at most so deep, or directly in an item of another lazy list
+ITEMS_AT_ONCE = 1000
+MAX_DEPTH = 1000  # Python's stack ends before
 Quote = Callable[[str], str]
 
 
@@ -26,6 +28,8 @@ def json_chunks(value: Any, *, ascii_only: bool = False) -> Iterator[str]:
 
 def _chunks(value: Any, quote: Quote, pad: str, depth: int) -> Iterator[str]:
     inner = pad + INDENT
+    if isinstance(value, Large | Members):
+        depth = -MAX_DEPTH  # whatever is in it is streamed
     if isinstance(value, Mapping) and (depth < STREAMED_DEPTH or any(type(item) is Rows for item in value.values())):
         mark = "{\n"
         for key in sorted(value):
@@ -33,6 +37,19 @@ def _chunks(value: Any, quote: Quote, pad: str, depth: int) -> Iterator[str]:
             yield from _chunks(value[key], quote, inner, depth + 1)
             mark = ",\n"
         yield f"\n{pad}}}" if value else "{}"
+    elif isinstance(value, list | tuple) and len(value) > ITEMS_AT_ONCE:
+        mark = "[\n"
+        for begin in range(0, len(value), ITEMS_AT_ONCE):
+            some = value[begin : begin + ITEMS_AT_ONCE]
+            if any(isinstance(item, dict | list | tuple) for item in some):
+                for item in some:
+                    yield mark + inner
+                    yield from _chunks(item, quote, inner, depth + 1)
+                    mark = ",\n"
+            else:
+                yield mark + ",\n".join([inner + _text(item, quote, inner) for item in some])
+            mark = ",\n"
+        yield f"\n{pad}]"
     elif isinstance(value, Rows) or (isinstance(value, list) and depth < STREAMED_DEPTH):
         mark = "[\n"
         for item in value:

@@ -16,7 +16,7 @@ from gecli.report.inspect.stored_data import Store, no_data
 from gecli.report.inspect.subject import WITHOUT_GRAPH, Subject
 from gecli.report.inspect.summary import header_json, summary_facts
 from gecli.report.inspect.task_list import task_counts
-from gecli.report.inspect.view import Rows, View
+from gecli.report.inspect.view import Members, Rows, View, as_large
 from gecli.wire.ge_ir_fields import (
     ATTR,
     GRAPH,
@@ -96,7 +96,7 @@ def _model(fields: ModelFields, render: _Renderer) -> dict[str, Any]:
         "name": members.get("name", ""),
         "version": members.get("version", 0),
         "custom_version": members.get("custom_version", ""),
-        "attrs": render.attrs(fields.attrs),
+        "attrs": Members(fields.attrs, lambda key: render.attr(fields.attrs[key])),
         "graphs": Rows(lambda: _graphs(fields, render)),
     }
 
@@ -114,7 +114,7 @@ def _graphs(fields: ModelFields, render: _Renderer) -> Iterator[Any]:
 
 
 def _rendered(render: _Renderer, ops: Iterator[Fields]) -> Callable[[], Iterator[Any]]:
-    return lambda: (render.message(OP, op) for op in ops)
+    return lambda: (as_large(op, render.message(OP, op)) for op in ops)
 
 
 class _Renderer:

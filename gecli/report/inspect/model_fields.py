@@ -7,10 +7,11 @@ what is in the file. The bytes come from the walker, which leaves tensor data in
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from gecli.records import dataclass
+from gecli.report.inspect.view import Large
 from gecli.wire.attribute_names import AttrNames
 from gecli.wire.byte_source import ByteSource
 from gecli.wire.ge_ir_fields import (
@@ -30,6 +31,9 @@ from gecli.wire.ge_ir_fields import (
 from gecli.wire.ge_ir_shapes import MODEL as LARGE_FIELDS
 from gecli.wire.walker import WireError, strip_large_fields
 
+ATTRS = 11  # of a model
+LARGE_BYTES = 64 << 10  # an operator of more is written piece by piece
+MEMO_BYTES = 64 << 10  # of messages whose fields are kept for others like them; each byte may be a number of its own
 MAX_DEPTH = 128  # protobuf allows 100 inside each attribute, and an attribute lies up to ten messages deep itself
 
 
@@ -50,33 +54,54 @@ class ModelFields:
     def __init__(self, source: ByteSource | bytes, file_size: int, root_names: AttrNames | None = None) -> None:
         self._file_size = file_size
         self._memo: dict[tuple[int, bytes], Fields] = {}
-        self._names: tuple[AttrNames, ...] = ()  # the model's own attributes are never compressed
+        self._memo_bytes = 0
+        self._names: tuple[AttrNames, ...] = ()
         data = source if isinstance(source, bytes) else strip_large_fields(source, LARGE_FIELDS)
         self._data = memoryview(data)
-        self._graphs: list[memoryview] = []
-        members: list[tuple[int, Any]] = []
-        attrs: list[tuple[int, Any]] = []
-        for number, value in walk(self._data):
-            if number == 7 and isinstance(value, memoryview):
-                self._graphs.append(value)
-            else:
-                (attrs if number == 11 else members).append((number, value))
-        self.members = self._collected(MODEL, members, 1)
-        self.attrs = dict(sorted(self._collected(MODEL, attrs, 1).get("attr", {}).items()))
+        self._graphs = [value for number, value in walk(self._data) if _is_graph(number, value)]
+        rest = (
+            (number, value) for number, value in walk(self._data) if number != ATTRS and not _is_graph(number, value)
+        )
+        self.members = self._collected(MODEL, rest, 1)
+        self.attrs = ModelAttrs(self)
         own = _names(self.attrs)
         first = own or root_names
         self._names = () if first is None else (first, *[root_names or first] * 3)
-        self._memo.clear()
         self.root_names = root_names or own
+
+    @property
+    def has_graphs(self) -> bool:
+        return bool(self._graphs)
+
+    def attr_contents(self) -> dict[str, bytes]:
+        """The bytes of each attribute of the model, by name."""
+        found: dict[str, bytes] = {}
+        for number, value in walk(self._data):
+            if number == ATTRS and isinstance(value, memoryview):
+                key, content = _entry(value)
+                found[key] = bytes(content)
+        return {key: found[key] for key in sorted(found)}
+
+    def model_attr(self, content: bytes) -> Fields:
+        """The value of an attribute of the model. Raises WireError."""
+        names, memo = self._names, self._memo
+        self._names, self._memo = (), {}  # its names are never compressed
+        try:
+            return self.message(ATTR, memoryview(content), 2)
+        finally:
+            self._names, self._memo = names, memo
 
     def graphs(self) -> Iterator[tuple[Fields, Iterator[Fields]]]:
         """(members without `op`, operators) of each graph."""
         for data in self._graphs:
-            head = [(number, value) for number, value in walk(data) if not _is_operator(number, value)]
+            head = ((number, value) for number, value in walk(data) if not _is_operator(number, value))
             yield self._collected(GRAPH, head, 2), self._operators(data)
 
     def _operators(self, graph: memoryview) -> Iterator[Fields]:
-        return (self.message(OP, value, 3) for number, value in walk(graph) if _is_operator(number, value))
+        for number, value in walk(graph):
+            if _is_operator(number, value):
+                fields = self.message(OP, value, 3)
+                yield Large(fields) if len(value) > LARGE_BYTES else fields
 
     def message(self, kind: Message, data: memoryview, depth: int = 0) -> Fields:
         """The fields that a message has, by name."""
@@ -89,7 +114,11 @@ class ModelFields:
         if kind is TENSOR:
             self._place(found)
         if memo is not None:
+            if self._memo_bytes > MEMO_BYTES:
+                self._memo.clear()
+                self._memo_bytes = 0
             self._memo[memo] = found
+            self._memo_bytes += len(data)
         return found
 
     def _collected(self, kind: Message, fields: Iterable[tuple[int, Any]], depth: int) -> Fields:
@@ -169,10 +198,33 @@ class ModelFields:
             tensor["data"] = Ref(offset, length)
 
 
+class ModelAttrs(Mapping[str, Fields]):
+    """The attributes of a model, sorted by name: a hostile one has many, so each is made when it is asked for."""
+
+    def __init__(self, fields: ModelFields) -> None:
+        self._fields = fields
+        self._contents = fields.attr_contents()
+        for content in self._contents.values():
+            fields.model_attr(content)  # what is broken is found before anything is shown
+
+    def __getitem__(self, key: str) -> Fields:
+        return self._fields.model_attr(self._contents[key])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._contents)
+
+    def __len__(self) -> int:
+        return len(self._contents)
+
+
 def _keep_only(name: str, *members: dict[str, Any]) -> None:
     for each in members:
         for other in [key for key in each if key != name]:
             del each[other]
+
+
+def _is_graph(number: int, value: Any) -> bool:
+    return number == 7 and isinstance(value, memoryview)
 
 
 def _is_operator(number: int, value: Any) -> bool:
@@ -280,7 +332,7 @@ def _text(data: memoryview) -> str:
     return bytes(data).decode("utf-8", "surrogateescape")
 
 
-def _names(attrs: dict[str, Fields]) -> AttrNames | None:
+def _names(attrs: Mapping[str, Fields]) -> AttrNames | None:
     """The dictionary of compressed names in a model's attributes."""
     if attrs.get("om_compress_version", {}).get("i") != 1:
         return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import marshal
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import field
 from itertools import islice
 from typing import Any, Generic, TypeVar
@@ -79,6 +79,32 @@ class Rows:
 
     def __iter__(self) -> Iterator[Any]:
         return self.make()
+
+
+class Large(dict[str, Any]):
+    """An object of a document that is written piece by piece, because its text is long."""
+
+
+def as_large(source: Mapping[str, Any], made: dict[str, Any]) -> dict[str, Any]:
+    """What is made of something large is large."""
+    return Large(made) if type(source) is Large else made
+
+
+class Members(Mapping[str, Any]):
+    """An object of a document whose values are made while it is written."""
+
+    def __init__(self, names: Collection[str], make: Callable[[str], Any]) -> None:
+        self._names = names
+        self._make = make
+
+    def __getitem__(self, name: str) -> Any:
+        return self._make(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
 
 
 class PackedRows(Generic[T]):
