@@ -387,13 +387,14 @@ def _created(sidecar: Sidecar, otherwise: float) -> float:
 
 def _with_superseded(rows: list[EntryRow]) -> list[EntryRow]:
     """Mark healthy entries that a newer one of the same key with another fingerprint replaces."""
+    newest: dict[str, float] = {}
+    for row in rows:
+        if row.fingerprint:
+            newest[row.fingerprint] = max(row.created_s, newest.get(row.fingerprint, row.created_s))
+    latest = sorted(newest, key=lambda fingerprint: newest[fingerprint])[-2:]  # the last one that is another's decides
     return [
-        replace(row, problems=(*row.problems, "superseded"))
-        if row.fingerprint
-        and any(
-            other.fingerprint and other.fingerprint != row.fingerprint and other.created_s > row.created_s
-            for other in rows
-        )
+        _with(row, ("superseded",))
+        if row.fingerprint and any(each != row.fingerprint and newest[each] > row.created_s for each in latest)
         else row
         for row in rows
     ]
