@@ -185,6 +185,7 @@ class AttrReader:
 
     What is wrong but does not hinder reading is collected in `problems`. The constants of a model without container
     lie in the WEIGHTS_DATA of a file that is not here: they are counted in `outside_count` and `outside_bytes`.
+    `nested_graphs` counts the attributes that hold graphs; equal ones may count once.
     """
 
     path: str | None = None
@@ -199,6 +200,7 @@ class AttrReader:
     unreadable_names: int = 0
     outside_count: int = 0
     outside_bytes: int = 0
+    nested_graphs: int = 0
     depth: int = 0
     _values: dict[bytes, Any] = field(default_factory=dict)
     _named: dict[tuple[str, bytes], tuple[str, Any]] = field(default_factory=dict)
@@ -368,6 +370,7 @@ class AttrReader:
         self.budget.spend(NUMBER_COST * numbers + EMPTY_TUPLE_COST * (1 + len(rows)))
 
     def _raw(self, kind: str, message: Message) -> RawAttr:
+        self.nested_graphs += kind in ("g", "list_g")
         data = message.SerializeToString(deterministic=True)
         self.budget.spend(2 * TEXT_COST + len(data))
         return RawAttr(kind, data)

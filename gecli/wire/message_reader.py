@@ -85,6 +85,7 @@ class MessageReader:
             if only.number == 7:
                 return self._scanner.take(only.body, only.end)
             if only.number in _RAW_KINDS:
+                reader.nested_graphs += _RAW_KINDS[only.number] == "g"
                 return RawAttr(_RAW_KINDS[only.number], self._scanner.take(begin, end))
             if only.number == 1:
                 items = self._texts(only, reader)

@@ -121,6 +121,7 @@ class _Decoder:
             reader.problems,
             len(own.names) if own else 0,
             reader.unreadable_names,
+            reader.nested_graphs,
         )
         self.check_subgraphs(model, places)
         self.note_outside()

@@ -83,6 +83,7 @@ class ModelRecord:
     problems: list[Diagnostic] = field(default_factory=list)
     compressed_names: int = 0
     unreadable_names: int = 0
+    nested_graphs: int = 0  # attributes that hold graphs, which are not looked into
 
     @property
     def root(self) -> GraphRecord:

@@ -109,6 +109,32 @@ def test_a_field_that_is_there_twice_or_in_another_form_counts_as_in_protobuf(va
     assert op_of(f(1, b"n") + f(24, 5) + f(25, b"") + f(28, b"\x01")) == {"name": "n", "input_i": [1]}
 
 
+def nested(levels: int, inner: bytes, in_function: bool) -> bytes:
+    """An attribute with graphs inside graphs, in a function when that is wanted."""
+    value = f(13, inner)
+    for _ in range(levels):
+        value = f(13, f(1, b"g") + f(6, f(1, b"o") + f(10, attr(b"b", value))))
+    return f(10, f(1, b"f") + f(2, attr(b"k", value))) if in_function else value
+
+
+@pytest.mark.parametrize("in_function", [False, True])
+@pytest.mark.parametrize("inner", [f(1, b"leaf"), f(1, b"leaf") + b"\x0b"], ids=["sound", "broken"])
+def test_a_graph_in_an_attribute_is_shown_or_said_to_be_left_out(
+    inner: bytes, in_function: bool, tmp_path: Path, inspect: Inspect
+) -> None:
+    told = []
+    for levels in (0, 5, *range(21, 28), 60):
+        op = f(1, b"n") + f(2, b"If") + f(10, attr(b"a", nested(levels, inner, in_function)))
+        (tmp_path / "m.om").write_bytes(wide_om((0, f(1, b"m") + f(7, f(1, b"g") + f(6, op)))))
+        for words in (["--json"], ["--atc-json"]):
+            shown = inspect("m.om", *words)
+            is_said = "m.om: bad-proto: attribute 'a' of 'n' holds a graph of which not all can be shown: " in shown.err
+            assert (shown.status, "leaf" in shown.out) == (0, not is_said), levels
+        told.append(is_said)
+    assert told == sorted(told) and told[-1] and told[0] is (inner[-1:] == b"\x0b")
+    assert inspect("m.om", "--strict").status == 3
+
+
 @pytest.mark.parametrize(
     ("content", "shown"),
     [

@@ -90,8 +90,17 @@ class Subject:
             )  # fmt: skip
         model = self.container.model(index) if self.om is not None else self._bare_model()
         self.warn(*model.problems)
+        if model.nested_graphs:
+            self._check_nested(model, index)
         self._models[index] = model
         return model
+
+    def _check_nested(self, model: ModelRecord, index: int) -> None:
+        from gecli.artifacts.partition_table import PartitionType
+        from gecli.report.inspect.nested_graphs import nested_faults
+
+        part = None if self.om is None else self.om.models[index].partition(PartitionType.MODEL_DEF)
+        self.warn(*nested_faults(model, self.path, 0 if part is None else part.offset_bytes))
 
     def forget_model(self, index: int = 0) -> None:
         """Let go of a model of which only the problems were wanted; it is read again when somebody asks for it."""
