@@ -74,7 +74,7 @@ def place_again(node: OpDesc, name: str, desc: TensorDesc, manager: VarManager, 
     """
     resource = manager.resource
     if resource.exists_as(name, desc):
-        resource.require_fits(name, desc, where)
+        resource.use_again(name, desc, where)
     else:
         manager.assign(name, desc, node, where)
         resource.set_allocated_graph_id(name, graph_id)
@@ -82,7 +82,7 @@ def place_again(node: OpDesc, name: str, desc: TensorDesc, manager: VarManager, 
 
 
 def other_forms(graph: Graph, manager: VarManager) -> list[Diagnostic]:
-    """Warnings for variables that an earlier graph of the session declared in another type or size.
+    """Warnings for variables that an earlier graph of the session declared in another type or with other dims.
 
     Called before the graph's variables are placed. Nothing converts their bytes, as there is no road between the forms.
     """
@@ -94,7 +94,7 @@ def other_forms(graph: Graph, manager: VarManager) -> list[Diagnostic]:
         road = manager.resource.trans_road(node.name)
         if known is None or (road and desc.same_storage(road.target)) or not (known.is_static and desc.is_static):
             continue
-        if known.dtype is not desc.dtype or known.elements != desc.elements:
+        if known.dtype is not desc.dtype or known.shape != desc.shape:
             found.append(var_faults.other_form(node.name, graph.name, known, desc))
     return found
 
@@ -111,7 +111,7 @@ def _place(node: OpDesc, manager: VarManager, graph: Graph, graph_id: int) -> tu
     manager.memory(kind, node.name, where, do=f"remove the attribute {OUTPUT_MEMORY_TYPE}")
     desc = replace(node.output_descs[0], size_bytes=output_size(node, manager.padding_bytes))
     if resource.exists_as(name, desc):
-        resource.require_fits(name, desc, where)
+        resource.use_again(name, desc, where)
     else:
         manager.assign(name, desc, node, where, kind)
         if node.type == "Variable":

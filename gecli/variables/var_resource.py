@@ -222,8 +222,7 @@ class VarResource:
         key = self.key(name, desc)
         known = self.addresses.get(key)
         if known is not None:
-            self.require_fits(name, desc, where)
-            self._make_current(key.name, desc)
+            self.use_again(name, desc, where)
             return known.address
         address = self._reusable(key.name, desc, node)
         if address is None:
@@ -244,6 +243,14 @@ class VarResource:
         owner = self.graph_names.get(self.allocated_graph_ids.get(self.base_name(name), -1), "")
         place = where + (f", block allocated by graph {owner!r}" if owner else "")
         raise var_faults.shape_grows(name, known.desc, desc, block.capacity_bytes, place)
+
+    def use_again(self, name: str, desc: TensorDesc, where: str = "") -> None:
+        """Let an existing form be the current one, which GE leaves alone: the record of a compile says what it stores.
+
+        Raises as `require_fits`.
+        """
+        self.require_fits(name, desc, where)
+        self._make_current(self.base_name(name), desc)
 
     def set_address(self, name: str, desc: TensorDesc, address: int) -> None:
         """Let the variable live at an existing address in the form of `desc` (GE: SetVarAddr)."""

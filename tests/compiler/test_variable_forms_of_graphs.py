@@ -98,7 +98,7 @@ def reading(name: str, form: str) -> str:
         (("f32[4]", "i32[4]"), True),
         (("f32[4]", "f16[4]"), True),
         (("f32[4]", "f32[2]"), True),
-        (("f32[4]", "f32[2,2]"), False),
+        (("f32[4]", "f32[2,2]"), True),
         (("f32[1,2,2,1] NCHW", "f32[1,2,2,1] NHWC"), False),
         (("f32[4]", "f32[4]"), False),
     ],
@@ -166,3 +166,16 @@ def test_a_limit_that_no_device_has_is_not_advised() -> None:
     with pytest.raises(CompileError, match="exhausted") as caught:
         texts_session(reading("g", "f32[1099511627776]"))
     assert "--var-mem-max-size" not in caught.value.first.do
+
+
+@pytest.mark.parametrize(
+    "forms", [("f32[4]", "f32[2,2]"), ("f32[40]", "f32[4]"), ("f16[8]", "f32[8]"), ("f32[8]", "f16[8]")]
+)
+def test_the_record_of_every_graph_has_the_form_that_the_graph_stores(forms: tuple[str, str]) -> None:
+    # each record is what `run` holds the model against; a graph may come again after the other one
+    sources = [reading(f"g{n}", form) for n, form in enumerate(forms)]
+    session = texts_session(*sources, sources[0].replace("g0", "g2"))
+    for member in session.members:
+        assert member.compiled is not None
+        (variable,) = member.compiled.variables
+        assert member.compiled.record.after.var_desc_map["w"].same_storage(variable.output_descs[0])

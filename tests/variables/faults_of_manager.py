@@ -369,6 +369,11 @@ def the_current_form_places_named_outputs(patch: pytest.MonkeyPatch) -> None:
         return found
 
     patch.setattr(assignment, "assign_named_outputs", place)
+    the_current_form_stays(patch)
+
+
+def the_current_form_stays(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(VarResource, "use_again", lambda self, name, desc, where="": self.require_fits(name, desc, where))
 
 
 FAULTS = (
@@ -536,6 +541,11 @@ FAULTS = (
         "type of an inverse 8.4",
         inverses_keep_their_type,
         roads.test_squeeze_and_unsqueeze_undo_each_other_and_a_perm_is_inverted,
+    ),
+    Fault(
+        "record of another form 5.1",
+        the_current_form_stays,
+        partial(forms.test_the_record_of_every_graph_has_the_form_that_the_graph_stores, ("f32[4]", "f32[2,2]")),
     ),
     Fault(
         "place of a value computed into a variable 5",
