@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import re
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import REAL, Files, Inspect
+from .conftest import REAL, Files, Inspect, model_def, wide_om
 
 Golden = Callable[[str, str], None]
 VIEWS = {
@@ -219,6 +220,31 @@ def test_data_can_be_put_into_the_document_or_beside_it(tmp_path: Path, inspect:
     beside = weight("--data-file", "weights.bin")
     start, length = int(str(beside["offset"])), int(str(beside["length"]))
     assert (tmp_path / "weights.bin").read_bytes()[start : start + length] == data
+
+
+@pytest.mark.parametrize(
+    ("fields", "attrs"),
+    [
+        ("weight_size: 8 data_offset: 512", {}), ("", {"weight_size": 8, "data_offset": 512}),
+        ("weight_size: 3 data_offset: 7", {"weight_size": 8, "data_offset": 512}),
+        ("weight_size: 8 data_offset: 7", {"merged_offset": 512}),
+    ],
+    ids=["fields", "attributes", "attributes win", "merged"],
+)  # fmt: skip
+def test_the_data_in_the_document_are_those_of_the_tensors_view(
+    fields: str, attrs: dict[str, int], tmp_path: Path, inspect: Inspect
+) -> None:
+    places = " ".join(f'attr {{ key: "{name}" value {{ i: {value} }} }}' for name, value in attrs.items())
+    desc = f'desc {{ dtype: DT_FLOAT layout: "ND" shape {{ dim: 2 }} {fields} {places} }}'
+    const = f'op {{ name: "c" type: "Const" attr {{ key: "value" value {{ t {{ {desc} }} }} }} }}'
+    data = bytes(range(8))
+    model = model_def(f'name: "m" graph {{ name: "g" {const} }}')
+    (tmp_path / "m.om").write_bytes(wide_om((0, model), (1, bytes(512) + data + bytes(504))))
+    (tensor,) = json.loads(inspect("m.om", "--tensors", "--json").out)["tensors"]
+    shown = json.loads(inspect("m.om", "--json", "--embed-data").out)["models"][0]["graphs"][0]["ops"][0]
+    held = shown["attr"]["value"]["value"]["data"]
+    assert held["sha256"] == tensor["sha256"] == hashlib.sha256(data).hexdigest()
+    assert base64.b64decode(held["base64"]) == data
 
 
 def test_statistics_are_those_of_numpy(inspect: Inspect, digits_om: Path) -> None:

@@ -17,6 +17,7 @@ from gecli.report.inspect.subject import WITHOUT_GRAPH, Subject
 from gecli.report.inspect.summary import header_json, summary_facts
 from gecli.report.inspect.task_list import task_counts
 from gecli.report.inspect.view import Members, Rows, View, as_large
+from gecli.wire.attributes import MERGED_OFFSET
 from gecli.wire.ge_ir_fields import (
     ATTR,
     GRAPH,
@@ -148,10 +149,10 @@ class _Renderer:
         return found
 
     def weight_of(self, desc: Fields) -> Ref | None:
-        """Where a tensor without data of its own lies in WEIGHTS_DATA."""
-        size, place = desc.get("weight_size", 0), desc.get("data_offset", 0)
-        merged = desc.get("attr", {}).get("merged_offset", {}).get("i")
-        place = place if merged is None else merged
+        """Where a tensor without data of its own lies in WEIGHTS_DATA. An attribute overrides the field of its name."""
+        attrs = desc.get("attr", {})
+        size, place = (attrs.get(name, {}).get("i", desc.get(name, 0)) for name in ("weight_size", "data_offset"))
+        place = attrs.get(MERGED_OFFSET, {}).get("i", place)
         area = self.weights
         if area is None or size <= 0 or place < 0 or place + size > area.size_bytes:
             return None
