@@ -20,6 +20,9 @@ from gecli.wire.walker import LENGTH_DELIMITED, WireError
 
 TASKS = 10  # of ModelTaskDef
 MEMBERS = (1, 9, 11, 12, 13, 14, 16, 17, 18)
+# The shortest tasks, of events, have a dozen bytes and are some among many: more than this is no list of a compiler,
+# and to look at each takes microseconds.
+FREE_TASKS, BYTES_OF_A_TASK = 1 << 16, 24
 MAX_FIELD_BYTES = 4 << 20  # the arguments of a kernel have some hundred bytes
 _TASK_COST, _ARGUMENT_COST = 300, 40  # bytes of memory, roughly
 
@@ -75,12 +78,20 @@ def _reported(source: ByteSource, path: str | None) -> Iterator[None]:
         raise om_error("bad-proto", path, message, source.base + error.offset, where="TASK_INFO") from error
 
 
+def _most_tasks(source: ByteSource) -> int:
+    return FREE_TASKS + source.size // BYTES_OF_A_TASK
+
+
+def _too_many(source: ByteSource, offset: int) -> WireError:
+    return WireError(f"there are more than {_most_tasks(source)} tasks, most of them without content", offset)
+
+
 def check_tasks(
     source: ByteSource, *, path: str | None = None, offset: int = 0, audit: TaskAudit | None = None
 ) -> None:
     """Raises InputError (bad-proto) when the bytes are no task list, without making one."""
     scanner = FieldScanner(source)
-    position = 0
+    position, left = 0, _most_tasks(source)
     try:
         for span in scanner.spans(0, source.size):
             position = span.begin
@@ -88,6 +99,9 @@ def check_tasks(
                 message = task_pb2.TaskDef.FromString(scanner.take(span.body, span.end))
                 if audit is not None:
                     audit.see(message)
+                left -= 1
+                if left < 0:
+                    raise _too_many(source, span.begin)
     except (*DECODE_ERRORS, WireError) as error:
         at = error.offset if isinstance(error, WireError) else position
         message = f"TASK_INFO of {source.size} bytes: {reason(error)}"
@@ -107,7 +121,7 @@ def _tasks(
     `budget` bounds what these take, and the tasks where they are kept. Raises WireError.
     """
     scanner = FieldScanner(source)
-    count = 0
+    count, most = 0, _most_tasks(source)
     for span in scanner.spans(0, source.size):
         is_task = span.number == TASKS and span.kind == LENGTH_DELIMITED
         if not is_task and span.number not in MEMBERS:
@@ -125,6 +139,8 @@ def _tasks(
                     budget.spend(_TASK_COST + _ARGUMENT_COST * len(task.args))
                 yield task
                 count += 1
+                if count > most:
+                    raise _too_many(source, span.begin)
             else:
                 budget.spend(_TASK_COST)
                 plain.append(scanner.take(span.begin, span.end))

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from gecli.artifacts.om_file import read_om
+from gecli.artifacts.part_faults import part_faults
 from gecli.errors import InputError
 from gecli.ir.weight import FileSlice
 
@@ -247,6 +248,15 @@ def test_tasks_that_are_read_again_cost_no_more(tmp_path: Path) -> None:
         tasks = om.tasks()
         assert tasks is not None and len(tasks.tasks) == 60_000
         assert len(om.model().root.nodes) == 0
+
+
+def test_tasks_of_no_bytes_are_not_counted_to_the_end(tmp_path: Path) -> None:
+    path = tmp_path / "tasks.om"
+    path.write_bytes(spec.om_wide([(0, graph_of(b"")), (2, b"\x52\0" * 100_000)]))
+    with pytest.raises(InputError, match="there are more than 73869 tasks, most of them without content"):
+        read_om(path).task_counts()
+    (fault,) = part_faults(read_om(path))
+    assert (fault.code, fault.kind) == ("G3004", "bad-proto") and "73869" in fault.message
 
 
 LARGE = 8 * MIB  # where objects of a few bytes each pass the 64 MiB
