@@ -74,8 +74,9 @@ class Communicator:
         return waiting.popleft()
 
     def require_all_taken(self) -> None:
-        """Raises RuntimeFault (RT_COLLECTIVE_DEADLOCK) when what was sent was never received."""
-        for (group, tag), messages in sorted(self._sent.items()):
+        """Raises RuntimeFault (RT_COLLECTIVE_DEADLOCK) when what was sent was never received; it is gone then."""
+        sent, self._sent = self._sent, {}
+        for (group, tag), messages in sorted(sent.items()):
             if messages:
                 raise never_received(messages, f"HcomReceive with sr_tag {tag} in group {group!r}")
 
