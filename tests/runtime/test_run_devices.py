@@ -217,12 +217,17 @@ def test_devices_share_what_they_read_and_nothing_that_they_write(tmp_path: Path
 
 
 def test_an_interrupt_ends_all_devices_and_leaves_nothing(tmp_path: Path, model: str) -> None:
-    words = ["run", model, "--device", "0,1", "-i", "x=x{device}.npy", "--loop", "100000000", "-o", "out"]
+    np.savez(tmp_path / "v.npz", w=TWO)
+    words = ["run", model, "--device", "0,1", "--load-vars", "v.npz", "--loop", "100000000", "-o", "out", "-v"]
     command = [sys.executable, "-m", "gecli", *words]
     environment = os.environ | {"PYTHONPATH": str(REPOSITORY)}
     with subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True) as running:
-        time.sleep(1.5)
+        assert running.stderr is not None
+        while running.stderr.readline() != "device 1: loaded 1 of 1 variables from v.npz\n":
+            assert running.poll() is None
+        time.sleep(0.2)  # for the threads of the devices
         running.send_signal(signal.SIGINT)
         _, told = running.communicate(timeout=60)
-    assert (running.returncode, told) == (130, "gecli: interrupted\n")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["g.om", "g.rdcpkt", "x0.npy", "x1.npy", "x2.npy"]
+    assert (running.returncode, told.splitlines()[-1]) == (130, "gecli: interrupted")
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == ["g.om", "g.rdcpkt", "v.npz", "x0.npy", "x1.npy", "x2.npy"]
