@@ -18,6 +18,7 @@ from gecli.ir.attributes import (
     PARENT_NODE_INDEX,
     SHA256_ATTR,
     SINGLE_OP,
+    SRC_VAR_NAME,
     VALUE,
 )
 from gecli.ir.graph import Graph
@@ -41,7 +42,8 @@ SO_NAME = "libgecli_sim.so"
 FRAMEWORK_NAMES = {"onnx": "Onnx", "json": "GE", "tf": "TensorFlow"}  # JSON graphs are GE's own
 # Attributes written beside those that the operator class declares (design: deterministic, lean files).
 WRITTEN_ATTRS = frozenset(
-    (VALUE, DATA_INDEX, PARENT_NODE_INDEX, ORIGINAL_OP_NAMES, INPUT_IS_VAR, OUTPUT_IS_VAR, COPY_FROM_VAR, COPIED_VALUE)
+    (VALUE, DATA_INDEX, PARENT_NODE_INDEX, ORIGINAL_OP_NAMES, INPUT_IS_VAR, OUTPUT_IS_VAR)
+    + (COPY_FROM_VAR, COPIED_VALUE, SRC_VAR_NAME)
     + (SHA256_ATTR,)
 )
 # Nodes without a task: their data are there before the first task runs, or they only collect.

@@ -36,6 +36,7 @@ ASSIGN_VAR_NAME = "_assign_var_name"
 INIT_VALUE = "_init_value"
 COPY_FROM_VAR = "_copy_from_var_node"  # an fp16 twin: the variable that it begins as a copy of
 COPIED_VALUE = "_copy_value"  # true: the copy was made before
+SRC_VAR_NAME = "_src_var_name"  # an fp16 twin: also registered at that variable's address
 VALUE = "value"
 DATA_INDEX = "index"
 PARENT_NODE_INDEX = "_parent_node_index"

@@ -22,6 +22,7 @@ from gecli.ir.attributes import (
     COPY_FROM_VAR,
     INIT_VALUE,
     REF_VAR_SRC_VAR_NAME,
+    SRC_VAR_NAME,
     VALUE,
 )
 from gecli.ir.op_desc import OpDesc, Port
@@ -378,7 +379,7 @@ class _Loader:
             if not node.is_variable or node.ref_variable is not None or node.name in self.variables:
                 continue
             desc = node.output_descs[0]
-            road = self._road_of(node.name, desc)
+            road = self._road_of(node)
             init = desc.attrs.get(INIT_VALUE)
             own = self.addresses[node.name] = _address(graph, Port(node, 0))
             address = own if self.table is None or not own else self.table.address(node.name, desc)
@@ -402,11 +403,15 @@ class _Loader:
                 )
             self.store.copy_value(source, node.name)
 
-    def _road_of(self, name: str, desc: Any) -> TransRoad:
+    def _road_of(self, node: OpDesc) -> TransRoad:
+        name, desc = node.name, node.output_descs[0]
         if self.packet is None:
             return NO_ROAD if self.table is None else self.table.road(name)
         known = self.packet.var_desc_map.get(name)
-        if known is None or not known.same_storage(desc):
+        # The packet has an fp16 twin in the form of its source, whose memory it names too (GE: AssignData2Fp32Var).
+        source = self.packet.var_desc_map.get(str(node.attrs.get(SRC_VAR_NAME) or ""))
+        is_twin = known is not None and source is not None and known.same_storage(source)
+        if known is None or not (is_twin or known.same_storage(desc)):
             raise InputError(
                 "G4011",
                 f"{self.path} and its variable packet disagree on {name!r}",

@@ -7,7 +7,13 @@ from dataclasses import field, replace
 from functools import cached_property
 
 from gecli.errors import CompileError, Diagnostic
-from gecli.ir.attributes import ASSIGN_VAR_NAME, BROADCAST_TYPES, REF_VAR_SRC_VAR_NAME, VARIABLE_MEMORY_TYPES
+from gecli.ir.attributes import (
+    ASSIGN_VAR_NAME,
+    BROADCAST_TYPES,
+    REF_VAR_SRC_VAR_NAME,
+    SRC_VAR_NAME,
+    VARIABLE_MEMORY_TYPES,
+)
 from gecli.ir.graph import Graph
 from gecli.ir.op_desc import OpDesc, Port, Use
 from gecli.ir.tensor_desc import TensorDesc
@@ -19,7 +25,6 @@ from gecli.variables.sizes import output_size, padded_bytes
 from gecli.variables.var_manager import VarManager
 
 SRC_CONST_NAME = "_src_const_name"  # name in the manager instead of the node's
-SRC_VAR_NAME = "_src_var_name"  # fp16 twin: also registered at that variable's address
 OUTPUT_MEMORY_TYPE = "_output_memory_type"
 RDMA_OUTPUT = 1
 ASSIGN_TYPES = frozenset(("Assign", "AssignAdd", "AssignSub"))
@@ -111,7 +116,10 @@ def _place(node: OpDesc, manager: VarManager, graph: Graph, graph_id: int) -> tu
     manager.memory(kind, node.name, where, do=f"remove the attribute {OUTPUT_MEMORY_TYPE}")
     desc = replace(node.output_descs[0], size_bytes=output_size(node, manager.padding_bytes))
     if resource.exists_as(name, desc):
-        resource.use_again(name, desc, where)
+        if node.attrs.get(SRC_VAR_NAME):  # its current form is that of its source
+            resource.require_fits(name, desc, where)
+        else:
+            resource.use_again(name, desc, where)
     else:
         manager.assign(name, desc, node, where, kind)
         if node.type == "Variable":

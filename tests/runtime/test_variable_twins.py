@@ -77,3 +77,11 @@ def test_the_source_of_a_twin_must_be_in_the_model(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="'gone'") as error:
         Session().load(om)
     assert error.value.kind == "RT_VAR_NOT_FOUND"
+
+
+def test_a_twin_that_names_the_memory_of_its_source_runs(tmp_path: Path) -> None:
+    om = _compiled(tmp_path, "DT_FLOAT16", {"_src_var_name": "w", "_copy_from_var_node": "w"}, VALUES)
+    session = Session()
+    outputs, _ = session.load(om).run({})
+    np.testing.assert_array_equal(outputs["y:0"], np.maximum(np.array(VALUES, np.float16), 0))
+    assert session.store.value("twin").dtype == np.float16
