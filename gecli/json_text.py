@@ -10,6 +10,11 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+# What a list or an object takes in memory at least, with CPython 3.11, and how much a text may ask for. In graphs,
+# reports and records of the cache an object has dozens of characters: they ask for five bytes for each character.
+LIST_COST, OBJECT_COST = 80, 280
+FREE_BYTES, FACTOR = 64 << 20, 8
+
 _ESCAPED = re.compile(r"\\u[dD][89a-fA-F]")
 _HALF = re.compile("[\ud800-\udfff]")
 
@@ -23,6 +28,7 @@ def parse_json(
     """
     import json
 
+    require_room(text)
     if isinstance(text, bytes):
         text = text.decode("utf-8-sig", "surrogateescape" if raw_bytes else "strict")
     content = json.loads(text, parse_constant=parse_constant)
@@ -30,6 +36,23 @@ def parse_json(
     if half:
         raise ValueError(f"{half} is one half of a surrogate pair")
     return content
+
+
+class TooManyValues(ValueError):
+    """The text is hardly more than brackets, which would take memory out of all proportion to it."""
+
+
+def require_room(text: str | bytes) -> None:
+    """Raises TooManyValues before a text is read that would take far more memory than its length lets expect."""
+    allowed = FREE_BYTES + FACTOR * len(text)
+    if len(text) * OBJECT_COST // 2 <= allowed:  # each has two brackets
+        return
+    marks = ("[", "{") if isinstance(text, str) else (b"[", b"{")
+    lists, objects = (text.count(mark) for mark in marks)  # type: ignore[arg-type]  # of the same kind as the text
+    if lists * LIST_COST + objects * OBJECT_COST > allowed:
+        raise TooManyValues(
+            f"it has {lists} lists and {objects} objects, which {len(text)} characters of a real file do not have"
+        )
 
 
 def half_character(text: str, content: Any, *, raw_bytes: bool = False) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from gecli.errors import Diagnostic, InputError
 from gecli.ir.graph import Graph
-from gecli.json_text import half_character
+from gecli.json_text import TooManyValues, half_character, require_room
 from gecli.loading.input_shapes import InputShapes
 from gecli.loading.json_graph import EXAMPLE, VERSION, GraphReader, warn_unknown
 from gecli.loading.json_values import Json, Source, pointer_to
@@ -65,6 +65,7 @@ def parse_document(path: str, data: bytes | None = None) -> Json:
         if data is None:
             with open(path, "rb") as stream:
                 data = stream.read()
+        require_room(data)
         text = data.decode("utf-8-sig")
         document = json.loads(text)
         _refuse_half_characters(path, text, document)
@@ -88,6 +89,15 @@ def parse_document(path: str, data: bytes | None = None) -> Json:
             do="correct the text at that place",
             file=path,
             offset=err.pos,
+        ) from err
+    except TooManyValues as err:
+        raise InputError(
+            "E13005",
+            "the JSON is hardly more than brackets",
+            where=path,
+            why=str(err),
+            do="correct the document",
+            file=path,
         ) from err
     except ValueError as err:  # Python's limit of digits
         raise InputError(
