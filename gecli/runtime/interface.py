@@ -102,7 +102,9 @@ def model_outputs(nodes: list[OpDesc], attrs: Mapping[str, Any]) -> tuple[Tensor
     if len(stored) == len(ports):
         names = [_tensor_name(entry, port) for entry, port in zip(stored, ports)]
     else:
-        names = [f"output_{i}_{port.node.name}_{port.index}" for i, port in enumerate(ports)]
+        told: tuple[tuple[str, int], ...] = getattr(output.graph, "output_sources", ())  # of a file that was read
+        sources = [*told, *((port.node.name, port.index) for port in ports[len(told) :])]
+        names = [f"output_{i}_{name}_{index}" for i, (name, index) in enumerate(sources[: len(ports)])]
     names = _made_unique(names)
     return tuple(Tensor(name, port, port.desc.logical()) for name, port in zip(names, ports))
 

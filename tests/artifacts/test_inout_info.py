@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import struct
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gecli.artifacts.inout_info import InOutInfo, ModelTensor, inout_of, is_inout_info, parse_inout_info
+from gecli.artifacts.om_file import read_om
 from gecli.errors import InputError
 from gecli.ir.dtype import DataType
 from gecli.ir.format import Format
 from gecli.ir.op_desc import OpDesc, Port, Use
 from gecli.ir.tensor_desc import TensorDesc
+from gecli.runtime.session import Session
 from gecli.wire.model_record import GraphRecord, ModelRecord
+
+from . import spec_om as spec
 
 EXAMPLE = bytes.fromhex(
     "000000003A000000" "01000000" "0000000000000000" "02000000" "03000000"
@@ -141,6 +146,21 @@ def test_outputs_are_named_by_the_producers_that_net_output_names(names: tuple[s
     model = model_of(a, b, net_output(a, b), attr_model_out_nodes_name=names)
     model.root.output_sources = (("first", 2),)
     assert [item.name for item in inout_of(model).outputs] == expected
+
+
+def test_a_run_and_a_query_name_outputs_alike(tmp_path: Path) -> None:
+    desc = spec.descriptor(1, [2])
+    nodes = [
+        spec.operator("x", "Data", 0, [""], {"index": spec.attr_i(0)}, [desc], [desc], output_i=[0]),
+        spec.operator("y", "Relu", 1, ["x:0"], {}, [desc], [desc], input_i=[0], output_i=[512]),
+        spec.operator("out", "NetOutput", 2, ["y:0", "x:0"], {}, [desc, desc], input_i=[512, 0],
+                      sources=[("before/y", 1)]),
+    ]  # fmt: skip
+    model = spec.model("m", [spec.graph("m_0", nodes)], {"memory_size": spec.attr_i(1024)})
+    (tmp_path / "m.om").write_bytes(spec.om_wide([(0, model), (1, bytes(512))]))
+    names = [item.name for item in inout_of(read_om(tmp_path / "m.om").model()).outputs]
+    assert names == ["output_0_before/y_1", "output_1_x_0"]
+    assert [output.name for output in Session().load(tmp_path / "m.om").outputs] == names
 
 
 def test_a_fractal_z_output_is_reported_in_hwck_order() -> None:
