@@ -86,7 +86,7 @@ LIES: dict[str, tuple[Lie, str]] = {
     "a variable base that is a text": (set_attr("task_gen_variable_addr", "x"), "task_gen_variable_addr is no size"),
     "output names that are a number": (set_attr("attr_model_out_nodes_name", 7), "is no list of names"),
     "output names without a value": (set_attr("attr_model_out_nodes_name", NOTHING), "is no list of names"),
-    "an index that is a text": (set_node_attr("x", "index", "first"), "index that is no number"),
+    "an index that is a text": (set_node_attr("x", "index", "first"), "attribute index of Data node 'x' is no number"),
     "a constant whose value is a number": (set_node_attr("w", "value", 3), "value that is no tensor"),
     "a constant whose value is a list": (set_node_attr("w", "value", (1, 2)), "value that is no tensor"),
     "a constant that is too short": (
