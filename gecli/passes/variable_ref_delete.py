@@ -147,5 +147,6 @@ def _broken(ref: OpDesc, why: str) -> CompileError:
         kind="PASS_FAILED",
         where=f"node {ref.name} ({ref.type})",
         why=why,
+        do="connect it to what writes the variable and name a Variable of the graph, or remove the node",
         node=ref.name,
     )

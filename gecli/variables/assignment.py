@@ -30,6 +30,7 @@ RDMA_OUTPUT = 1
 ASSIGN_TYPES = frozenset(("Assign", "AssignAdd", "AssignSub"))
 CONVERSION_TYPES = frozenset(("TransData", "Cast", "Transpose", "Permute"))
 MAX_DEPTH = 16  # GE: kVarMemMaxRecursion
+ADD_IT = "add a Variable of this name before the node, or name another one"
 
 
 def assign_variable_memory(graph: Graph, manager: VarManager, graph_id: int) -> dict[OpDesc, int]:
@@ -135,7 +136,7 @@ def _share_with_source(node: OpDesc, manager: VarManager) -> None:
         return
     desc = manager.resource.current_desc(source)
     if desc is None:
-        raise var_faults.not_found(source, f"{node.name!r} names it in {SRC_VAR_NAME}")
+        raise var_faults.not_found(source, f"{node.name!r} names it in {SRC_VAR_NAME}", ADD_IT)
     manager.resource.set_address(node.name, desc, manager.resource.address_of(source, desc))
 
 
@@ -179,7 +180,8 @@ def assign_ref_outputs(graph: Graph, manager: VarManager) -> dict[Port, int]:
     for port, name in _marked_ports(graph, REF_VAR_SRC_VAR_NAME):
         variable = _node_named(graph, name)
         if variable is None:
-            raise var_faults.not_found(name, f"output {port} is stored into it, but the graph has no such node")
+            why = f"output {port} is stored into it, but the graph has no such node"
+            raise var_faults.not_found(name, why, ADD_IT)
         if variable.type not in VARIABLE_MEMORY_TYPES | {"RefData"}:
             raise var_faults.no_memory(name, variable.type, port.node.name)
         if variable.type != "RefData":
@@ -272,7 +274,8 @@ def _assign_chain(graph: Graph, first: OpDesc) -> list[Port]:
         found.extend(node.out() for node in level)
         level = [use.node for node in level for use in graph.consumers(node.out()) if _continues(use, ASSIGN_TYPES)]
     if level:
-        raise _broken(first, f"a chain of {MAX_DEPTH} assigns; at most {MAX_DEPTH - 1} are possible")
+        why = f"a chain of {MAX_DEPTH} assigns; at most {MAX_DEPTH - 1} are possible"
+        raise _broken(first, why, "let a later one write the Variable itself, behind a control link of the one before")
     return found
 
 
@@ -313,7 +316,7 @@ def _node_named(graph: Graph, name: str) -> OpDesc | None:
     return found
 
 
-def _broken(node: OpDesc, why: str) -> CompileError:
+def _broken(node: OpDesc, why: str, do: str = "") -> CompileError:
     return CompileError(
-        "G2018", f"{node.type} {node.name!r} cannot be placed", kind="PASS_FAILED", node=node.name, why=why
+        "G2018", f"{node.type} {node.name!r} cannot be placed", kind="PASS_FAILED", node=node.name, why=why, do=do
     )

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 ONE_SESSION = "compile the models in one session, or run with --no-session"
 
 
-def not_found(name: str, why: str) -> CompileError:
-    return CompileError("G2015", f"variable {name!r} is not known", kind="VAR_NOT_FOUND", node=name, why=why)
+def not_found(name: str, why: str, do: str = "") -> CompileError:
+    return CompileError("G2015", f"variable {name!r} is not known", kind="VAR_NOT_FOUND", node=name, why=why, do=do)
 
 
 def no_memory(name: str, type: str, writer: str) -> CompileError:
