@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from gecli.cache.digest import digest_of_json
 from gecli.cache.op_model_cache import FUZZ_DYNAMIC, MAX_MODELS, NOT_FUZZ, OpModel, OpModelCache, next_model_id
+from gecli.cache.stat_index import StatIndex
 from gecli.compiler.api import fingerprint, image_of, new_session
 from gecli.compiler.job import Job
 from gecli.compiler.single_op import MODEL_OP_TYPE
@@ -67,6 +68,8 @@ class SingleOps:
     def load(self, path: str | os.PathLike[str]) -> int:
         """Register the OM of a single operator (`gecli compile --singleop`); returns its id. It is never aged.
 
+        The same file again is the model that is registered already, with its id.
+
         Raises InputError for a file that is no such OM.
         """
         executor = Session().load(path)
@@ -76,11 +79,11 @@ class SingleOps:
                 "G3011", f"{os.fspath(path)} is not the OM of a single operator", file=os.fspath(path),
                 why=f"it has no attribute {MODEL_OP_TYPE}", do="gecli compile --singleop FILE.json -o DIR/",
             )  # fmt: skip
+        key = f"om {StatIndex().sha256(os.fspath(path))}"
         model_id = next_model_id()
-        model = OpModel(str(name), is_pinned=True)
+        model = OpModel(str(name), cache_key=key, is_pinned=True)
         model.executors[DEFAULT_STREAM] = executor
-        self.cache.add(model_id, model)
-        return model_id
+        return model_id if self.cache.add(model_id, model) else self.cache.id_of(key) or model_id
 
     def execute(self, model_id: int, inputs: Sequence[Array]) -> list[Array]:
         """The outputs of a registered model. Raises InvalidOption for an unknown id, RuntimeFault for wrong inputs."""
@@ -121,8 +124,9 @@ class SingleOps:
         data = stream.getvalue()
         fuzz = FUZZ_DYNAMIC if member.compiled.plan.is_dynamic else NOT_FUZZ
         model_id = next_model_id()
-        self.cache.add(model_id, OpModel(entry["op"], data, len(data), fuzz, key))
-        return model_id
+        if self.cache.add(model_id, OpModel(entry["op"], data, len(data), fuzz, key)):
+            return model_id
+        return self.cache.id_of(key) or model_id  # another thread was faster
 
     def _executor(self, model: OpModel) -> Executor:
         """Load a compiled operator; what it needs stays mapped, its file does not stay."""

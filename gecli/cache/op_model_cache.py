@@ -77,9 +77,9 @@ class OpModelCache:
         return len(self._models)
 
     def add(self, model_id: int, model: OpModel) -> bool:
-        """Register a model; False, and nothing changes, when the id is taken."""
+        """Register a model; False, and nothing changes, when the id is taken or another model computes the same."""
         with self._lock:
-            if model_id in self._models:
+            if model_id in self._models or (model.cache_key and model.cache_key in self._by_key):
                 return False
             if not model.is_pinned and self._unpinned >= self.max_models:
                 self._evict()
@@ -87,7 +87,7 @@ class OpModelCache:
             self._models[model_id] = model
             self._unpinned += not model.is_pinned
             if model.cache_key:
-                self._by_key.setdefault(model.cache_key, model_id)
+                self._by_key[model.cache_key] = model_id
             return True
 
     def find(self, cache_key: str) -> int | None:
@@ -100,6 +100,11 @@ class OpModelCache:
             self.counters.hits += 1
             self._models[found] = self._models.pop(found)
             return found
+
+    def id_of(self, cache_key: str) -> int | None:
+        """The id of the model that computes this; no use of it, and not counted."""
+        with self._lock:
+            return self._by_key.get(cache_key)
 
     def get_op_model(self, model_id: int) -> OpModel | None:
         """A copy of the record; None for an unknown id."""

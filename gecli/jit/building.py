@@ -132,7 +132,7 @@ class SliceBuilder:
         return self._compile(point, found.graph, found.guard), found.guard
 
     def _compile(self, point: ExecutionPoint, graph: Graph, guard: Guard) -> CompiledSlice:
-        return self.compiler.compile(graph, guard, point.stored.id, point.stored.digest)
+        return self.compiler.compile(graph, guard, point.stored.id, point.stored.digest, is_last=point.is_last)
 
     def graphs(self, point: ExecutionPoint) -> Graphs:
         """The files that hold the graphs of a slice."""

@@ -23,6 +23,7 @@ from gecli.errors import Diagnostic
 from gecli.ir.graph import Graph
 from gecli.jit.digests import version_digests
 from gecli.jit.guard import Guard
+from gecli.jit.slice_options import options_of_slice
 from gecli.loading import LoadedModel
 from gecli.ops.thread_count import intra_op_threads, set_intra_op_threads
 from gecli.options.values import Options
@@ -73,13 +74,14 @@ class SliceCompiler:
         graph = digest_of("gecli-slice-1", self._digest.graph, self._digest.weights)
         return Facts(graph, self._digest.toolchain, self._digest.options)
 
-    def compile(self, graph: Graph, guard: Guard, slice_id: int, digest: str) -> CompiledSlice:
+    def compile(self, graph: Graph, guard: Guard, slice_id: int, digest: str, *, is_last: bool) -> CompiledSlice:
         """Compile a graph, which is changed. Raises GecliError."""
+        options = options_of_slice(self._options, is_first=slice_id == 0, is_last=is_last)
         start = perf_counter()
         document = guard.as_json()
         graph.name = f"{self._job.stem}_{slice_id}"
         graph.attrs[GUARD] = canonical_text(document)
-        session = new_session(self._options)
+        session = new_session(options)
         member = session.add(graph)
         session.compile_all()
         compiled = member.compiled
@@ -91,7 +93,7 @@ class SliceCompiler:
             soc=session.platform.soc,
             arch=session.platform.profile,
             framework=self._loaded.front_end,
-            cmdline=recorded_cmdline(self._options, self._job.source),
+            cmdline=recorded_cmdline(options, self._job.source),
             fingerprint=digest_of("gecli-src-1", *parts),
         )
         image = model_image(compiled, session.manager, facts)

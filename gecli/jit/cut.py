@@ -8,7 +8,7 @@ from enum import Enum
 from gecli.ir.attributes import CONST_TYPES, DATA_TYPES, ORIGINAL_OP_NAMES
 from gecli.ir.calls import CHOICE_TYPES
 from gecli.ir.graph import Graph
-from gecli.ir.op_desc import OpDesc
+from gecli.ir.op_desc import OpDesc, Port
 from gecli.jit.specialise import chooses
 from gecli.ops.registry import find
 from gecli.records import dataclass
@@ -37,8 +37,8 @@ class Cut:
         return not self.inside
 
 
-def cut(graph: Graph, known: Collection[str]) -> Cut:
-    """Decide for each node of `graph` whether it belongs to its first slice; `known` are those with known shapes."""
+def cut(graph: Graph, known: Collection[tuple[str, int]]) -> Cut:
+    """Decide for each node of `graph` whether it belongs to its first slice; `known` are outputs of known shapes."""
     nodes = [node for node in graph.nodes() if node.type != "NetOutput"]
     if _writes_variables(graph):
         return Cut(frozenset(), ())
@@ -48,31 +48,34 @@ def cut(graph: Graph, known: Collection[str]) -> Cut:
     for node in nodes:  # in order, so that what hangs on a dropped node goes too
         if node in inside and any(before not in inside for before in _before(node)):
             inside.discard(node)
-    breaks = tuple(dict.fromkeys(_reasons(nodes, places, inside)))
+    breaks = tuple(dict.fromkeys(_reasons(nodes, places, inside, known)))
     computed = any(node.type not in DATA_TYPES and node.type not in GIVEN_TYPES for node in inside)
     if len(inside) == len(nodes) or not computed:
         return Cut(frozenset(), breaks)
     return Cut(frozenset(node.name for node in inside), breaks)
 
 
-def _place(graph: Graph, node: OpDesc, known: Collection[str]) -> Place:
-    if node.type in DATA_TYPES or node.name in known:
+def _place(graph: Graph, node: OpDesc, known: Collection[tuple[str, int]]) -> Place:
+    outputs = range(len(node.output_descs))
+    if node.type in DATA_TYPES or not outputs or any((node.name, index) in known for index in outputs):
         return Place.INFERRED
-    if any(port.node.name not in known and port.node.type not in DATA_TYPES for port in node.data_inputs):
+    if any((port.node.name, port.index) not in known and port.node.type not in DATA_TYPES for port in node.data_inputs):
         return Place.NEXT
     if node.type in CHOICE_TYPES and not _given_condition(graph, node):
         return Place.NEXT
     return Place.BREAK
 
 
-def _reasons(nodes: list[OpDesc], places: dict[OpDesc, Place], inside: set[OpDesc]) -> Iterator[tuple[str, str]]:
+def _reasons(
+    nodes: list[OpDesc], places: dict[OpDesc, Place], inside: set[OpDesc], known: Collection[tuple[str, int]]
+) -> Iterator[tuple[str, str]]:
     """The nodes that end the slice: those that nothing gives a shape, and the branches that its results choose.
 
     They have the names that they have in the user's model.
     """
     for node in nodes:
         if node in inside:
-            if places[node] is Place.BREAK:
+            if places[node] is Place.BREAK or _gives_unknown(node, known):
                 yield user_name(node), f"{node.type}: {Place.BREAK.value}"
         elif node.type in CHOICE_TYPES and all(before in inside for before in _before(node)):
             yield user_name(node), f"{node.type}: its condition exists only after this slice has run"
@@ -82,6 +85,18 @@ def user_name(node: OpDesc) -> str:
     """The name of the node that this one was made from, where one became several."""
     names = node.attrs.get(ORIGINAL_OP_NAMES)
     return str(names[0]) if isinstance(names, tuple) and names and names[0] else node.name
+
+
+def _gives_unknown(node: OpDesc, known: Collection[tuple[str, int]]) -> bool:
+    """Whether some of its outputs have unknown shapes, and somebody reads them."""
+    return node.type not in DATA_TYPES and any((node.name, port.index) not in known for port in _read_ports(node))
+
+
+def _read_ports(node: OpDesc) -> Iterator[Port]:
+    for index in range(len(node.output_descs)):
+        port = node.out(index)
+        if node.graph is not None and any(True for _ in node.graph.consumers(port)):
+            yield port
 
 
 def _given_condition(graph: Graph, node: OpDesc) -> bool:

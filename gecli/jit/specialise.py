@@ -6,7 +6,7 @@ Its nodes are inferred and folded, so it says which shapes follow from the input
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from numpy.typing import NDArray
@@ -31,13 +31,13 @@ PLAIN_BEFORE_CHOICE = frozenset(("Cast", "Size", "StringLength", "SqueezeV2", "S
 
 @dataclass(frozen=True, slots=True)
 class Specialised:
-    """`graph` is made for the inputs; `known` are the nodes of the slice all of whose shapes follow from them.
+    """`graph` is made for the inputs; `known` are the outputs of the slice's nodes whose shapes follow from them.
 
     `values` are the inputs whose values were put in, `guard` says for which inputs the graph is right.
     """
 
     graph: Graph
-    known: frozenset[str]
+    known: frozenset[tuple[str, int]]
     values: tuple[int, ...]
     guard: Guard
 
@@ -57,14 +57,14 @@ def specialised(
     """
     given = _Given(arrays, tuple(free) or ((),) * len(arrays), with_values)
     plain = _attempt(graph, given, ())
-    names = {node.name for node in graph.nodes()}
-    if plain.known >= names and not plain.undecided:
+    every = {(node.name, index) for node in graph.nodes() for index in range(len(node.output_descs))}
+    if plain.known >= every and not plain.undecided:
         return plain.result(graph)
     candidates = tuple(_candidates(graph, given))
     best = _with_values(graph, given, plain, tuple(each for each in candidates if each not in varied))
     if varied and best.undecided:
-        every = _with_values(graph, given, plain, candidates)
-        best = every if every.decided - best.decided else best
+        full = _with_values(graph, given, plain, candidates)
+        best = full if full.decided - best.decided else best
     return best.result(graph)
 
 
@@ -123,7 +123,7 @@ class _Attempt:
 
     graph: Graph
     given: _Given
-    known: frozenset[str]
+    known: frozenset[tuple[str, int]]
     decided: frozenset[str]
     undecided: frozenset[str]
     values: tuple[int, ...]
@@ -182,7 +182,7 @@ def _attempt(graph: Graph, given: _Given, values: tuple[int, ...]) -> _Attempt:
         for ports in places.values():
             ports[:] = [outputs[port.index] if port.node is choice else port for port in ports]
         places[choice.name] = outputs
-    known = frozenset(node.name for node in graph.nodes() if _is_known(copy, node, places))
+    known = frozenset(port for node in graph.nodes() for port in _known(copy, node, places))
     undecided = frozenset(node.name for node in copy.nodes_of(*sorted(CHOICE_TYPES)))
     return _Attempt(copy, given, known, frozenset(places), undecided, values, symbols, checks)
 
@@ -224,13 +224,17 @@ def _branch_of(node: OpDesc) -> int | None:
     return index if 0 <= index < count else count - 1
 
 
-def _is_known(copy: Graph, node: OpDesc, places: Mapping[str, Sequence[Port]]) -> bool:
-    ports = places.get(node.name)
-    if ports is not None:
-        return all(port.desc.is_static for port in ports)
-    twin = copy.get(node.name)
-    # A node that was folded is a constant of its name; one that nothing needs any more is gone.
-    return twin is None or twin.type in CONST_TYPES or all(desc.is_static for desc in twin.output_descs)
+def _known(copy: Graph, node: OpDesc, places: Mapping[str, Sequence[Port]]) -> Iterator[tuple[str, int]]:
+    """The outputs of a node whose shapes are known."""
+    ports, twin = places.get(node.name), copy.get(node.name)
+    for index in range(len(node.output_descs)):
+        # A node that was folded is a constant of its name; one that nothing needs any more is gone.
+        if ports is not None:
+            is_known = index >= len(ports) or ports[index].desc.is_static
+        else:
+            is_known = twin is None or twin.type in CONST_TYPES or twin.output_descs[index].is_static
+        if is_known:
+            yield node.name, index
 
 
 def _candidates(graph: Graph, given: _Given) -> Iterable[int]:

@@ -103,6 +103,8 @@ def test_a_compiled_file_is_registered_and_never_aged(tmp_path: Path, monkeypatc
     (name,) = os.listdir("d")
     ops = SingleOps(max_models=1)
     model_id = ops.load(tmp_path / "d" / name)
+    assert ops.load(tmp_path / "d" / name) == model_id  # registered already
+    assert len(ops.cache) == 1
     for size in (1, 2, 3):
         ops.run("Neg", [np.ones(size, np.float32)])
     np.testing.assert_array_equal(ops.execute(model_id, [A])[0], -A)

@@ -79,6 +79,17 @@ def test_executors_are_made_once_for_each_stream_and_go_with_it() -> None:
     assert made == [1, 1, 2, 1]
 
 
+def test_what_computes_the_same_is_not_added_again() -> None:
+    cache = OpModelCache()
+    assert cache.add(1, model("a"))
+    assert not cache.add(2, model("a"))
+    assert (len(cache), cache.id_of("a"), cache.id_of("b")) == (1, 1, None)
+    assert (cache.counters.hits, cache.counters.misses) == (0, 0)
+    cache.delete(1)
+    assert cache.add(2, model("a"))
+    assert cache.find("a") == 2
+
+
 def test_the_shared_executor_is_the_one_that_was_set() -> None:
     cache = OpModelCache()
     cache.add(1, model())

@@ -18,6 +18,7 @@ import pytest
 from gecli.cache.jit_files import version_key
 from gecli.cache.lock import KeyLock
 from gecli.errors import CacheError
+from gecli.jit import compiling
 from gecli.jit.loading import jit_model
 from gecli.jit.model import JitModel
 from tests.conftest import REPOSITORY
@@ -232,6 +233,23 @@ def test_versions_of_two_processes_are_joined(place: Path) -> None:
     assert (first.counts["compiled"], second.counts["compiled"]) == (1, 0)
     listed = json.loads((home(place) / "1/gep_list.json").read_text())["gep_list"]
     assert len(listed) == 3
+
+
+def test_native_code_is_no_guard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / f"{NAME}.onnx"
+    path.write_bytes(MODELS[NAME][0]())
+    monkeypatch.setattr(compiling, "GUARD", "_guard_check_so_data")  # where GE has the library that it would load
+    model_of(tmp_path, cache_create="true").run(FEEDS[0])
+    for sidecar in (tmp_path / "c/jit").glob("*.gecli.json"):
+        sidecar.unlink()
+    monkeypatch.undo()
+    model = model_of(tmp_path)
+    assert_right(model, tmp_path, 1)
+    assert model.counts["restored"] == 0
+    assert {warning.kind for warning in model.jit_warnings} == {"guard_unreadable"}
+    again = model_of(tmp_path)
+    assert_right(again, tmp_path, 1)
+    assert (again.counts["compiled"], again.jit_warnings) == (0, [])
 
 
 @pytest.fixture

@@ -13,8 +13,10 @@ from gecli.ir.text import parse, text
 from gecli.jit.cut import cut
 from gecli.jit.refusal import refusal
 from gecli.jit.slice_file import UnusableSlice, chunks_of, encoded, graph_digest, read_slice, sha256_of
+from gecli.jit.slice_options import options_of_slice
 from gecli.jit.slices import taken_apart, whole
 from gecli.jit.specialise import general, specialised
+from gecli.options.resolution import resolve
 
 CHOSEN = """
     graph g(%x : f32[-1,4] ND) {
@@ -175,3 +177,72 @@ def test_a_file_with_another_graph_is_not_used(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-9])
     with pytest.raises(UnusableSlice):
         read_slice(str(path), graph_digest(graph))
+
+
+def test_what_reads_an_output_of_known_size_stays_though_another_output_of_the_node_is_unknown() -> None:
+    graph = graph_of("""
+        graph g(%x : f32[-1] ND) {
+          %u = Unique(%x) : f32[-1] ND, i32[-1] ND
+          %r = Neg(%u:1) : i32[-1] ND
+          %s = Abs(%u:0) : f32[-1] ND
+          return %r, %s
+        }
+    """)
+    inside, breaks = parts_of(graph, np.zeros(4, np.float32))
+    assert inside == {"x", "u", "r"}
+    assert breaks == ["u"]
+
+
+CASE = """
+    graph g(%x : f32[-1] ND, %i : i32[] ND) {
+      %c = Case(%i, %x) {subgraphs=["one", "two", "three"]} : f32[-1] ND
+      %y = Abs(%c) : f32[-1] ND
+      return %y
+    }
+    graph one(%a : f32[-1] ND) {
+      %p = Relu(%a) : f32[-1] ND
+      return %p
+    }
+    graph two(%b : f32[-1] ND) {
+      %q = Neg(%b) : f32[-1] ND
+      return %q
+    }
+    graph three(%d : f32[-1] ND) {
+      %e = Exp(%d) : f32[-1] ND
+      return %e
+    }
+"""
+
+
+@pytest.mark.parametrize(
+    ("index", "branch", "check"),
+    [
+        (0, "Relu", ["eq", "s0", 0]),
+        (1, "Neg", ["eq", "s0", 1]),
+        (2, "Exp", ["eq", "s0", 2]),  # the last branch by its number, or by one beyond
+        (3, "Exp", ["le", 3, "s0"]),
+        (70, "Exp", ["le", 3, "s0"]),
+        (-1, "Exp", ["lt", "s0", 0]),
+    ],
+)
+def test_a_case_contributes_a_check_of_its_index(index: int, branch: str, check: list[object]) -> None:
+    found = specialised(graph_of(CASE), [np.zeros(4, np.float32), np.array(index, np.int32)])
+    document = found.guard.as_json()
+    assert document["symbols"] == {"s0": {"source": "cond", "input": 1}}
+    assert document["checks"] == [check]
+    assert [node.type for node in found.graph.nodes() if node.type in ("Relu", "Neg", "Exp", "Case")] == [branch]
+
+
+def test_options_of_inputs_are_for_the_first_slice_and_those_of_outputs_for_the_last() -> None:
+    typed = {
+        "jit": ("true",),
+        "dim": ("N=4",),
+        "ge.exec.outputReuseMemIndexes": ("0",),
+        "ge.socVersion": ("Ascend310P3",),
+    }
+    options = resolve("compile", typed)
+    kept = [
+        [options_of_slice(options, is_first=first, is_last=last).is_set(key) for key in typed]
+        for first, last in ((True, True), (True, False), (False, False), (False, True))
+    ]
+    assert kept == [[True] * 4, [True] * 4, [True, False, False, True], [True, False, True, True]]
