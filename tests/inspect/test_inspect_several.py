@@ -251,7 +251,7 @@ def test_a_preload_model_lists_its_partitions_and_says_that_it_has_no_graph(tmp_
     (tmp_path / "p.exeom").write_bytes(wide_om((20, bytes(24)), (21, bytes(8)), (9, bytes(16))))
     shown = inspect("p.exeom")
     assert (shown.status, shown.err) == (0, "")
-    assert "PRE_MODEL_DESC" in shown.out
+    assert "PRE_MODEL_DESC" in shown.out and "note       preload model: graph not available" in shown.out
     for view in ("--partitions", "--json", "--kernels"):
         assert inspect("p.exeom", view).status == 0
     refused = inspect("p.exeom", "--nodes")

@@ -75,7 +75,10 @@ def summary_facts(subject: Subject, target: LoadTarget = ANYWHERE, *, recursive:
         "sound": not subject.faults,
         "digest": digest,
         "problems": [*(fault.message for fault in subject.faults), *lacks(needs)],
-        "notes": [each.message for each in subject.warnings if each.severity == "note"],
+        "notes": [
+            *["preload model: graph not available"] * (subject.kind == "preload"),
+            *(each.message for each in subject.warnings if each.severity == "note"),
+        ],
         "target": target.soc,
         "for_version": target.version,
         "loads": loads(needs, not subject.faults, target),
