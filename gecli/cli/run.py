@@ -129,20 +129,14 @@ def give_values(options: Options, loaded: Loaded, console: Console) -> Golden | 
     shared = loaded.shared
     if options.flag("print-memory-map"):
         console.result("\n".join(map_lines(loaded.regions)))
-    if options.text("load-vars"):
-        from gecli.runtime.checkpoint import load_variables
-
-        for session in dict.fromkeys(loaded.sessions.values()):
-            found, warnings = load_variables(session.store, options.text("load-vars") or "", **_choice(options))
-            console.report(warnings)
-            have = len(session.store.names())
-            console.say(f"loaded {len(found)} of {have} variables from {options.text('load-vars')}", level=1)
     if options.texts("placeholder"):
         from gecli.cli.run_session import check_placeholder_names
 
         check_placeholder_names(options, loaded.models.values())
-    _set_variables(options, shared)
-    _check_variable_names(options, shared)
+    if _names_variables(options):
+        from gecli.cli.run_variables import set_variables
+
+        set_variables(options, shared, loaded.sessions.values(), console)
     check_shapes(options, loaded.models.values())
     return _golden(options, console, loaded.sessions[loaded.order[0]])
 
@@ -189,7 +183,6 @@ def write_files(
     options: Options, paths: list[str], outcomes: list[Outcome], shared: Session, console: Console
 ) -> dict[str, str]:
     """Everything that the options want in files; those of the outputs. Raises OutputError and InvalidOption."""
-    from gecli.artifacts.publish import after_publication
 
     files: dict[str, str] = {}
     target = options.text("output")
@@ -202,18 +195,14 @@ def write_files(
             options.text("output-format") or "npy",
             lambda found: _check_outputs(options, paths, found),
         )
-    if options.text("save-vars"):
-        from gecli.runtime.checkpoint import save_variables
+    if _names_variables(options):
+        from gecli.cli.run_variables import take_variables
 
-        target, raw = options.text("save-vars") or "", options.flag("raw-format")
-        saved = save_variables(shared.store, target, raw=raw, globs=_globs(options))
-        told = f"saved {len(saved)} variables to {options.text('save-vars')}"
-        after_publication(partial(console.say, told, level=1))
+        take_variables(options, shared, console)
     if options.text("session-out") and shared.table is not None:
         from gecli.cli.run_session import save_session
 
         save_session(options, shared.table, console)
-    _get_variables(options, shared, console)
     if options.text("export-times"):
         from gecli.report.run_files import write_times
 
@@ -305,12 +294,8 @@ def _in_pages(options: Options, regions: list[Region]) -> list[Region]:
     return with_pages(regions, HugePages(mode), options.integer("mem-limit"))
 
 
-def _globs(options: Options) -> tuple[str, ...]:
-    return tuple(glob for glob in (options.text("var-names") or "").split(",") if glob)
-
-
-def _choice(options: Options) -> dict[str, Any]:
-    return {"globs": _globs(options), "strict": options.flag("vars-strict")}
+def _names_variables(options: Options) -> bool:
+    return any(options.get(name) for name in ("load-vars", "save-vars", "set-var", "get-var"))
 
 
 def _weights(options: Options) -> WeightSettings | None:
@@ -432,9 +417,22 @@ def perform(options: Options, job: Job) -> Outcome:
 
 
 def _execute(options: Options, jobs: list[Job], console: Console) -> list[Outcome]:
+    from gecli.ops.operator import REGISTRY
+
+    if "HcomSend" not in REGISTRY:  # no model of this process sends anything
+        return _perform_all(options, jobs, console)
+    from gecli.ops.communication import Communicator, speaking_for
+
+    alone = Communicator()
+    with speaking_for(alone):
+        outcomes = _perform_all(options, jobs, console)
+    alone.require_all_taken()
+    return outcomes
+
+
+def _perform_all(options: Options, jobs: list[Job], console: Console) -> list[Outcome]:
     from gecli.artifacts.publish import publish_waiting
     from gecli.errors import RuntimeFault
-    from gecli.ops.operator import REGISTRY
 
     outcomes: list[Outcome] = []
     for job in jobs:
@@ -446,10 +444,6 @@ def _execute(options: Options, jobs: list[Job], console: Console) -> list[Outcom
             raise
         finish(job.dumps, console)
         console.say(f"ran {job.path}: {len(job.feeds)} requests", level=1)
-    if "HcomSend" in REGISTRY:
-        from gecli.ops.communication import current
-
-        current().require_all_taken()
     return outcomes
 
 
@@ -465,67 +459,6 @@ def finish(dumps: list[TensorDump], console: Console) -> None:
 
     for dump in dumps:
         after_publication(partial(console.say, f"wrote {dump.finish()}: {len(dump.rows)} tensors"))
-
-
-def _set_variables(options: Options, session: Session) -> None:
-    if not options.texts("set-var"):
-        return
-    from gecli.runtime.array_files import read_npy
-    from gecli.runtime.checkpoint import set_variable
-
-    for item in options.texts("set-var"):
-        name, _, path = item.partition("=")
-        if not session.store.take_over(name):
-            raise _no_variable("--set-var", name, session)
-        set_variable(session.store, name, read_npy(path), path)
-
-
-def _check_variable_names(options: Options, session: Session) -> None:
-    """Raises InvalidOption before the run for a --get-var or --var-names that no model has."""
-    if options.text("save-vars") and (globs := _globs(options)):
-        from gecli.runtime.checkpoint import chosen_names
-
-        chosen_names(session.store.names(), globs, "the models")
-    for item in options.texts("get-var"):
-        name, _, _ = item.partition("=")
-        if not session.store.take_over(name):
-            raise _no_variable("--get-var", name, session)
-
-
-def _no_variable(option: str, name: str, session: Session) -> Exception:
-    import difflib
-
-    from gecli.errors import InvalidOption
-
-    names = session.store.names()
-    near = difflib.get_close_matches(name, names, n=1)
-    return InvalidOption(
-        "E10016", f"{option} names {name!r}, which is no variable of the models", option=option,
-        why=f"their variables: {', '.join(names) or 'none'}", expected=names, actual=name,
-        do=f"{option} {near[0] if near else names[0]}" if names else f"leave out {option}",
-    )  # fmt: skip
-
-
-def _get_variables(options: Options, session: Session, console: Console) -> None:
-    from gecli.artifacts.publish import after_publication
-    from gecli.report.run_report import output_lines
-
-    for item in options.texts("get-var"):
-        name, _, path = item.partition("=")
-        array = session.store.value(name, raw=options.flag("raw-format"))
-        if path:
-            from io import BytesIO
-
-            import numpy as np
-
-            from gecli.artifacts.publish import publish_bytes
-            from gecli.runtime.checkpoint import portable
-
-            buffer = BytesIO()
-            np.lib.format.write_array(buffer, portable(array), allow_pickle=False)
-            publish_bytes(path, buffer.getvalue())
-        else:
-            after_publication(partial(console.result, output_lines(name, array)))
 
 
 def _show(

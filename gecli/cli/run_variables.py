@@ -1,0 +1,115 @@
+"""Variables before and after `gecli run`: --load-vars, --set-var, --get-var, --save-vars."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from gecli.cli.console import Console
+    from gecli.options.values import Options
+    from gecli.runtime.session import Session
+
+
+def set_variables(options: Options, shared: Session, sessions: Iterable[Session], console: Console) -> None:
+    """Give the variables their values before the first run, and look for those that are asked for behind the last.
+
+    Raises InvalidOption, InputError and RuntimeFault.
+    """
+    if options.text("load-vars"):
+        for session in dict.fromkeys(sessions):
+            _load(options, session, console)
+    _set_each(options, shared)
+    _check_names(options, shared)
+
+
+def take_variables(options: Options, session: Session, console: Console) -> None:
+    """Save and show variables behind the last run. Raises OutputError and RuntimeFault."""
+    if options.text("save-vars"):
+        _save(options, session, console)
+    _get_each(options, session, console)
+
+
+def _load(options: Options, session: Session, console: Console) -> None:
+    from gecli.runtime.checkpoint import load_variables
+
+    path = options.text("load-vars") or ""
+    found, warnings = load_variables(session.store, path, globs=_globs(options), strict=options.flag("vars-strict"))
+    console.report(warnings)
+    console.say(f"loaded {len(found)} of {len(session.store.names())} variables from {path}", level=1)
+
+
+def _save(options: Options, session: Session, console: Console) -> None:
+    from gecli.artifacts.publish import after_publication
+    from gecli.runtime.checkpoint import save_variables
+
+    path = options.text("save-vars") or ""
+    saved = save_variables(session.store, path, raw=options.flag("raw-format"), globs=_globs(options))
+    after_publication(partial(console.say, f"saved {len(saved)} variables to {path}", level=1))
+
+
+def _globs(options: Options) -> tuple[str, ...]:
+    return tuple(glob for glob in (options.text("var-names") or "").split(",") if glob)
+
+
+def _set_each(options: Options, session: Session) -> None:
+    if not options.texts("set-var"):
+        return
+    from gecli.runtime.array_files import read_npy
+    from gecli.runtime.checkpoint import set_variable
+
+    for item in options.texts("set-var"):
+        name, _, path = item.partition("=")
+        if not session.store.take_over(name):
+            raise _no_variable("--set-var", name, session)
+        set_variable(session.store, name, read_npy(path), path)
+
+
+def _check_names(options: Options, session: Session) -> None:
+    """Raises InvalidOption before the run for a --get-var or --var-names that no model has."""
+    if options.text("save-vars") and (globs := _globs(options)):
+        from gecli.runtime.checkpoint import chosen_names
+
+        chosen_names(session.store.names(), globs, "the models")
+    for item in options.texts("get-var"):
+        name, _, _ = item.partition("=")
+        if not session.store.take_over(name):
+            raise _no_variable("--get-var", name, session)
+
+
+def _get_each(options: Options, session: Session, console: Console) -> None:
+    from gecli.artifacts.publish import after_publication
+    from gecli.report.run_report import output_lines
+
+    for item in options.texts("get-var"):
+        name, _, path = item.partition("=")
+        array = session.store.value(name, raw=options.flag("raw-format"))
+        if path:
+            from io import BytesIO
+
+            import numpy as np
+
+            from gecli.artifacts.publish import publish_bytes
+            from gecli.runtime.checkpoint import portable
+
+            buffer = BytesIO()
+            np.lib.format.write_array(buffer, portable(array), allow_pickle=False)
+            publish_bytes(path, buffer.getvalue())
+        else:
+            after_publication(partial(console.result, output_lines(name, array)))
+
+
+def _no_variable(option: str, name: str, session: Session) -> Exception:
+    import difflib
+
+    from gecli.errors import InvalidOption
+
+    names = session.store.names()
+    near = difflib.get_close_matches(name, names, n=1)
+    return InvalidOption(
+        "E10016", f"{option} names {name!r}, which is no variable of the models", option=option,
+        why=f"their variables: {', '.join(names) or 'none'}", expected=names, actual=name,
+        do=f"{option} {near[0] if near else names[0]}" if names else f"leave out {option}",
+    )  # fmt: skip
