@@ -19,7 +19,7 @@ from gecli.cache.lock import is_busy
 from gecli.cache.recovery import GRACE_S, adoptable, files_of, names_by_key
 from gecli.cache.sidecar import InvalidSidecar, Sidecar, read_sidecar
 from gecli.cache.stat_index import StatIndex
-from gecli.cache.survey import JIT, keys_in, selected, survey
+from gecli.cache.survey import JIT, Survey, keys_in, selected, survey
 from gecli.cache.weight_files import (
     BadWeightRow,
     WeightRange,
@@ -87,6 +87,8 @@ def verify(directory: str, key_glob: str | None = None, *, fast: bool = False) -
     if os.path.isdir(inside):
         found.jit = _verify(inside, _jit_glob(key_glob), fast=fast)
         _check_slices(found.jit, directory, key_glob)
+    for layer, seen in zip(found.layers, survey(directory, key_glob).layers):
+        layer.garbage = _garbage(seen)
     return found
 
 
@@ -122,7 +124,6 @@ def _verify(directory: str, key_glob: str | None, *, fast: bool) -> Verification
     found.problems += [each for each in _other_files(directory, names) if selected(each.key, key_glob)]
     if key_glob is None:
         found.problems += weight_dir_problems(directory, {each.file for each in found.weights}, fast=fast)
-    found.garbage = _garbage(directory, key_glob)
     return found
 
 
@@ -353,14 +354,16 @@ def _why_no_lock(path: str) -> str:
     return "" if os.access(path, os.R_OK) else "it cannot be opened, so this user cannot lock the key"
 
 
-def _garbage(directory: str, key_glob: str | None) -> list[str]:
-    """Files without an entry that are old enough for gc."""
+def _garbage(found: Survey) -> list[str]:
+    """Files without an entry, and versions that no slice lists, that are old enough for gc."""
     old = time.time() - GRACE_S
-    return [
-        os.path.relpath(each.path, directory)
-        for each in survey(directory, key_glob).loose
+    names = [
+        os.path.relpath(each.path, found.directory)
+        for each in found.loose
         if each.kind in GARBAGE and each.changed_s < old
     ]
+    orphans = (row for row in found.rows if "jit-orphan" in row.problems and row.used_s < old)
+    return [*names, *(row.stem if row.is_slicing else f"{row.stem}{OM}" for row in orphans)]
 
 
 def _problem(damage: tuple[str, str], key: str, stem: str) -> Problem:

@@ -85,6 +85,8 @@ def test_a_version_that_no_slice_lists_is_garbage_once_it_is_old(gecli: Run, jit
     assert [row["state"] for row in document(gecli, "ls", "--layer", "jit")["entries"]] == ["jit-orphan"] * 2
     assert document(gecli, "gc")["actions"] == []  # its run may just be about to list it
     age(jit)
+    checked = document(gecli, "verify")
+    assert checked["well"] and checked["garbage"] == sorted(f"jit/{path.name}" for path in jit.glob("*.om"))
     planned = document(gecli, "gc", "--dry-run")["actions"]
     assert [(each["verb"], each["why"]) for each in planned] == [("remove", "jit-orphan")] * 2
     assert document(gecli, "gc")["actions"] == planned
