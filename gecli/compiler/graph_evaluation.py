@@ -29,6 +29,7 @@ from gecli.ir.tensor_desc import TensorDesc
 from gecli.layout.transforms import convert
 from gecli.ops.evaluate import evaluate_node
 from gecli.ops.registry import find
+from gecli.passes.prune import ACTING_TYPES
 from gecli.passes.written_inputs import input_name, output_names
 from gecli.runtime.bound_graph import is_true
 from gecli.runtime.known_values import BORDERS, reordered
@@ -225,6 +226,8 @@ class GraphEvaluator:
             if node.name not in self.answers:
                 raise NotEvaluable(f"nobody knows yet what {node.name!r} answers")
             return [np.array(self.answers[node.name])]
+        if node.type in ACTING_TYPES:
+            raise NotEvaluable(f"{node.type} node {node.name!r} needs another device")
         if self._wide and node.type == "Cast" and _between_floats(node):
             value = inputs[0]
             assert value is not None
