@@ -31,6 +31,10 @@ SECTION_COMMANDS = {
     section: tuple(name for name, sections in _SECTIONS.items() if section in sections)
     for section in ("compile", "run", "inspect-om", "cache", "ui")
 }
+MAX_CHARACTERS = 1 << 18
+MAX_PROBLEMS = 100  # unknown keys; each is looked for in the text and compared with those that there are
+MAX_KEY_PARTS = 64
+_LONG_KEY = re.compile(rf"""(?:\.[ \t]*(?:[\w-]+|"[^"\n]*"|'[^'\n]*')[ \t]*){{{MAX_KEY_PARTS}}}""")
 _UI_OPTIONS = ("color", "progress", "verbose", "quiet")
 
 
@@ -107,12 +111,15 @@ def _read(
     import tomllib
 
     shown = os.path.relpath(path)
+    if why := _too_much(text):
+        message = f'configuration file "{shown}" is no configuration'
+        problems.append(_problem("E10032", message, why=why, file=shown))
+        return None
     try:
         content = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        problems.append(
-            _problem("E10032", f'configuration file "{shown}" is not valid TOML', why=str(error), file=shown)
-        )
+    except (ValueError, RecursionError) as error:  # ValueError also for numbers of thousands of digits
+        why = str(error).partition("; use sys.")[0]
+        problems.append(_problem("E10032", f'configuration file "{shown}" is not valid TOML', why=why, file=shown))
         return None
     for name in prefix.split(".") if prefix else ():
         content = content.get(name, {})
@@ -124,10 +131,23 @@ def _read(
     return ConfigFile(source, shown, prefix, text, content)
 
 
+def _too_much(text: str) -> str:
+    """Why a text is not parsed: Python's reader takes seconds for a megabyte, and the square of the parts of a key."""
+    if len(text) > MAX_CHARACTERS:
+        return f"it has {len(text)} characters, at most {MAX_CHARACTERS} are read"
+    found = _LONG_KEY.search(text)
+    if found:
+        line = text.count("\n", 0, found.start()) + 1
+        return f"a key in line {line} has more than {MAX_KEY_PARTS} parts"
+    return ""
+
+
 def _values(file: ConfigFile, subcommand: str, profile: str, problems: list[Diagnostic]) -> ConfigValues:
     values: dict[str, tuple[str, ...]] = {}
     ge_options: dict[str, str] = {}
     for name in file.content:
+        if len(problems) > MAX_PROBLEMS:
+            break
         if name not in SECTION_COMMANDS:
             near = closest(name, SECTION_COMMANDS) or list(SECTION_COMMANDS)
             problems.append(_unknown(file, "", name, [f"[{other}]" for other in near]))
@@ -166,6 +186,8 @@ def _add_table(
             continue
         option = _option(section, subcommand, name)
         if option is None:
+            if len(problems) > MAX_PROBLEMS:
+                break
             if section == "cache" and _known_to_a_cache_user(name):
                 continue  # [cache] serves compile and every cache command; each takes what it knows
             known = _UI_OPTIONS if section == "ui" else [key for key in flags_of(subcommand) if len(key) > 1]

@@ -83,6 +83,31 @@ def test_broken_toml_is_an_option_error(gecli: Run, tmp_path: Path) -> None:
     assert gecli("compile", "m", "-o", "x", "--show-config", "--config=none.toml").returncode == 3
 
 
+HOSTILE = {
+    "digits": ("x = 1" + "0" * 6000, "Exceeds the limit"),
+    "long key": ("a" + ".a" * 20_000 + " = 1", "a key in line 1 has more than 64 parts"),
+    "long key in a table": ("\nx = {a" + '."a"' * 20_000 + " = 1}", "a key in line 2 has more than 64 parts"),
+    "many lists": ("x = [" + "[]," * 100_000 + "]", "it has 300006 characters, at most 262144 are read"),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_configuration_is_refused_before_it_takes_time_and_memory(
+    name: str, gecli: Run, tmp_path: Path
+) -> None:
+    text, why = HOSTILE[name]
+    (tmp_path / "gecli.toml").write_text(text)
+    result = gecli("compile", "m", "-o", "x")
+    assert (result.returncode, result.stderr.count("error[E10032]")) == (2, 1)
+    assert 'configuration file "gecli.toml" is n' in result.stderr and f"why: {why}" in result.stderr
+
+
+def test_of_very_many_unknown_keys_the_first_are_told(gecli: Run, tmp_path: Path) -> None:
+    (tmp_path / "gecli.toml").write_text("".join(f"[a{k}]\n" for k in range(20_000)))
+    result = gecli("compile", "m", "-o", "x")
+    assert result.returncode == 2 and "[E10055] and 81 more; --json lists them all" in result.stderr
+
+
 @pytest.mark.parametrize(
     "text",
     ["[compile]\nthreads = []\n", "[compile]\nthreads = {}\n", "[compile]\ninput-shape = [[1]]\n", f"a = {'[' * 3000}"],
