@@ -27,11 +27,13 @@ def write_outputs(
     """Write every output; returns the file of each as `<model>/<request>/<output>` -> path.
 
     `X.npz` and `-` are one npz keyed by output name, with a leading axis for the request when there are several; all
-    else is a directory with one file a tensor. Several models prefix keys and directories with their stem. `check` is
-    called with the paths in a directory before any of them is written, and may raise. Raises OutputError, and
-    InvalidOption when requests differ in shape and cannot be stacked.
+    else is a directory with one file a tensor. Several models prefix keys and directories with their stem; of a model
+    that ran several times the last outputs are written. `check` is called with the paths in a directory before any of
+    them is written, and may raise. Raises OutputError, and InvalidOption when requests differ in shape and cannot be
+    stacked.
     """
     many = len(outcomes) > 1
+    outcomes = list({id(outcome.model): outcome for outcome in outcomes}.values())
     if target == "-" or target.endswith(".npz"):
         arrays: dict[str, Array] = {}
         for outcome in outcomes:
@@ -49,7 +51,7 @@ def write_outputs(
             for request in range(len(outcome.outputs))
             for name in outcome.outputs[request]
         }
-    rows = list(_placed(outcomes, target, output_format))
+    rows = list(_placed(outcomes, target, output_format, many))
     if check is not None:
         check([path for _, path, _, _ in rows])
     for _, path, name, array in rows:
@@ -57,9 +59,10 @@ def write_outputs(
     return {key: path for key, path, _, _ in rows}
 
 
-def _placed(outcomes: Sequence[Outcome], target: str, output_format: str) -> Iterator[tuple[str, str, str, Array]]:
+def _placed(
+    outcomes: Sequence[Outcome], target: str, output_format: str, many: bool
+) -> Iterator[tuple[str, str, str, Array]]:
     """Key, path, name and value of every output in a directory."""
-    many = len(outcomes) > 1
     for outcome in outcomes:
         folder = os.path.join(target, outcome.model.name) if many else target
         for request, outputs in enumerate(outcome.outputs):

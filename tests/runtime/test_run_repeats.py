@@ -42,6 +42,23 @@ def test_the_same_model_twice_in_the_order_does_train_further(gecli: Gecli, trai
     assert not np.array_equal(once["w1"], twice["w1"])
 
 
+@pytest.mark.parametrize("target", ["out/", "out.npz"])
+def test_of_a_model_twice_in_the_order_the_last_outputs_are_written(
+    gecli: Gecli, train: str, tmp_path: Path, target: str
+) -> None:
+    def loss(order: str) -> float:
+        place = tmp_path / f"{order.count('train')}_{target}"
+        done = gecli("run", train, "--order", order, "-o", f"{place}{'/' * target.endswith('/')}", "--quiet")
+        assert done.returncode == 0, done.stderr
+        if place.is_dir():
+            (path,) = place.rglob("loss_0.npy")
+            return float(np.load(path))
+        with np.load(place) as saved:
+            return float(next(saved[name] for name in saved.files if name.endswith("loss:0")))
+
+    assert loss("train;train") < loss("train")
+
+
 def test_warm_ups_are_not_measured_and_leave_no_trace(gecli: Gecli, train: str) -> None:
     plain, warm = (json.loads(gecli("run", train, "--json", *words).stdout) for words in ([], ["--warmup", "2"]))
     assert warm["models"][0]["stats"]["runs"] == 1
