@@ -343,6 +343,27 @@ def test_every_model_of_a_file_is_in_every_view(tmp_path: Path, inspect: Inspect
     assert inspect("m.om", "--extract", "sub_c", "--to", "out").status == 0
 
 
+def test_salvage_lists_the_partitions_of_all_models_and_shows_those_that_are_whole(
+    tmp_path: Path, inspect: Inspect
+) -> None:
+    def graph(name: str) -> bytes:
+        return model_def(f'name: "{name}" graph {{ name: "{name}_g" op {{ name: "{name}_n" type: "NoOp" }} }}')
+
+    names = ("root", "one", "two")
+    data = several_models(*[[(0, graph(name)), (1, bytes(64))] for name in names])
+    ends = [data.index(f"{name}_n".encode()) + 40 for name in names]  # in the weights
+    for whole, size in enumerate([ends[0], ends[1], ends[2], len(data) - 1]):
+        (tmp_path / "cut.om").write_bytes(data[:size])
+        shown = inspect("cut.om", "--salvage", "--nodes", "--json")
+        assert shown.status == 3
+        assert [row["name"] for row in json.loads(shown.out)["nodes"]] == [f"{n}_n" for n in names[: min(whole + 1, 3)]]
+        rows = json.loads(inspect("cut.om", "--salvage", "--json").out)["partitions"]
+        assert [row["index"] for row in rows] == list(range(len(rows)))
+        assert [row["model"] for row in rows] == [0, 0, 1, 1, 2, 2][: len(rows)] and len(rows) >= 2 * min(whole + 1, 3)
+    assert inspect("cut.om", "--salvage").out.splitlines()[2].split() == ["model", "#", "partition", "offset", "bytes",
+                                                                          "there"]  # fmt: skip
+
+
 def test_a_part_of_a_file_without_a_container_is_the_file(inspect: Inspect, files: Files) -> None:
     shown = inspect(files["idx"], "--hex", "header")
     assert (shown.status, "a cache index is one part, file" in shown.err) == (2, True)

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
+from gecli.artifacts.container import MAX_MODELS
 from gecli.artifacts.file_access import opened, pread
 from gecli.artifacts.header import FLOW_MODEL, HEADER_BYTES, MAGIC, parse_header
 from gecli.artifacts.om_file import OmFile, OmModel
@@ -97,27 +98,47 @@ def salvage(path: str, place: str) -> Salvage | None:
         header = parse_header(head)
         flow = header.modeltype == FLOW_MODEL and not header.is_version_1
         wide = not header.is_version_1 and (header.model_length != 0 or flow)
-        rows, parts = _table(handle, size, wide)
-    om = OmFile(place, 0, size, "om", header, wide, (OmModel(0, HEADER_BYTES, tuple(parts)),))
+        count = 1 if flow or header.is_version_1 else min(max(header.model_num, 1), MAX_MODELS)
+        rows, models = _tables(handle, size, wide, count)
+    om = OmFile(place, 0, size, "om", header, wide, tuple(models))
     cut = {
         row["type"]: f"{row['name']} is cut: {row['available']} of its {row['size']} bytes are in the file"
-        for row in rows
+        for row in reversed(rows)
         if row["available"] < row["size"]
     }
     return Salvage(Subject(path, place, "om", size, om, cut_parts=cut), rows)
 
 
+def _tables(handle: int, size: int, wide: bool, count: int) -> tuple[list[dict[str, Any]], list[OmModel]]:
+    """The entries of every table that is there, and the models: the root, and those behind it that are whole."""
+    rows: list[dict[str, Any]] = []
+    models: list[OmModel] = []
+    position = HEADER_BYTES
+    for index in range(count):
+        found, parts, end = _table(handle, size, wide, position)
+        if index == 0 or (len(models) == index and _is_whole(parts)):
+            models.append(OmModel(index, position, tuple(parts)))
+        rows += [{**row, "index": len(rows) + k, "model": index} for k, row in enumerate(found)]
+        if not found or end >= size or len(rows) > MAX_FLOW_PARTITIONS:
+            break
+        position = end
+    return rows, models
+
+
+def _is_whole(parts: list[Partition]) -> bool:
+    return any(part.type == PartitionType.MODEL_DEF for part in parts)
+
+
 def _blocks(document: dict[str, Any], declared: int) -> Iterator[Block]:
     yield f"salvaged from {cell(document['file']['path'])}, {document['file']['size']} bytes"
     yield f"header says {declared} bytes behind it, name {cell(document['header']['name']) or '-'}"
-    yield Table(
-        ("#", "partition", "offset", "bytes", "there"),
-        [
-            (str(row["index"]), row["name"], str(row["offset"]), str(row["size"]), str(row["available"]))
-            for row in document["partitions"]
-        ],
-        frozenset(("#", "offset", "bytes", "there")),
-    )
+    rows = document["partitions"]
+    columns: tuple[str, ...] = ("#", "partition", "offset", "bytes", "there")
+    keys: tuple[str, ...] = ("index", "name", "offset", "size", "available")
+    if any(row["model"] for row in rows):
+        columns, keys = ("model", *columns), ("model", *keys)
+    cells = [tuple(str(row[key]) for key in keys) for row in rows]
+    yield Table(columns, cells, frozenset(columns) - {"partition"})
     model, cut = document["model"], document["cut_model"]
     if model is not None:
         nodes = sum(graph["nodes"] for graph in model["graphs"])
@@ -163,24 +184,24 @@ def _messages(data: memoryview, number: int) -> Iterator[memoryview]:
             yield value
 
 
-def _table(handle: int, size: int, wide: bool) -> tuple[list[dict[str, Any]], list[Partition]]:
-    """The entries of the first table that are there, each with how much of it the file holds."""
-    head = pread(handle, HEADER_BYTES, 4)
+def _table(handle: int, size: int, wide: bool, position: int) -> tuple[list[dict[str, Any]], list[Partition], int]:
+    """The entries of one table that are there, each with how much of it the file holds, and where the model ends."""
+    head = pread(handle, position, 4)
     count = int.from_bytes(head, "little")
     if len(head) < 4 or not 1 <= count <= MAX_FLOW_PARTITIONS:
-        return [], []
-    data = pread(handle, HEADER_BYTES, table_bytes(count, wide=wide))
+        return [], [], size
+    data = pread(handle, position, table_bytes(count, wide=wide))
     entry, lead = (24, 8) if wide else (12, 4)
     whole = max(len(data) - lead, 0) // entry
     entries, _ = unpack_entries(data[: lead + whole * entry], whole, wide=wide)
-    start = HEADER_BYTES + table_bytes(count, wide=wide)
+    start = position + table_bytes(count, wide=wide)
     rows: list[dict[str, Any]] = []
     parts: list[Partition] = []
-    for k, (number, offset, length) in enumerate(entries):
+    for number, offset, length in entries:
         available = max(0, min(length, size - start - offset))
         part = Partition(number, start + offset, length, offset)
-        rows.append({"index": k, "type": number, "name": part.name, "offset": start + offset, "size": length,
+        rows.append({"type": number, "name": part.name, "offset": start + offset, "size": length,
                      "available": available})  # fmt: skip
         if available == length or (number == PartitionType.WEIGHTS_DATA and available):
             parts.append(part)  # of the weights, those before the cut are whole
-    return rows, parts
+    return rows, parts, max([start, *(start + offset + length for _, offset, length in entries)])
