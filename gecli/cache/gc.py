@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from gecli.artifacts.weight_meta import MetaLocked, locked_meta
@@ -31,6 +31,7 @@ from gecli.cache.survey import LooseFile, Survey, survey
 from gecli.cache.weight_files import weight_dir
 from gecli.planning.weight_names import META_NAME
 
+AT_ONCE = 500  # entries of a key whose records go together: a crash leaves that many complete ones without a record
 HINT_AGE_S = 30 * 86400.0  # rows and memos not rewritten for so long serve nobody
 AUTOMATIC_PERIOD_S = 3600.0
 AUTOMATIC_LIMIT_S = 2.0
@@ -275,7 +276,8 @@ def collect_sometimes(directory: str, conf: CacheConf, now: float) -> Outcome | 
         return None
     marker = _marker(directory)
     try:
-        if os.path.exists(marker) and now - os.stat(marker).st_mtime < AUTOMATIC_PERIOD_S:
+        # A marker of the future tells nothing: the clock was set back.
+        if os.path.exists(marker) and 0 <= now - os.stat(marker).st_mtime < AUTOMATIC_PERIOD_S:
             return None
         with open(marker, "wb"):
             os.utime(marker, (now, now))
@@ -313,6 +315,7 @@ def _collect_key(directory: str, key: str, actions: list[Action], outcome: Outco
         recover(directory, key, StatIndex(), mode)
     orphans = [each for each in actions if each.why == "orphan" and each.path]
     completed = _completed(directory, key) if orphans else frozenset()
+    entries: list[Action] = []
     for action in actions:
         if action.verb != "remove":
             outcome.done.append(action)
@@ -324,8 +327,11 @@ def _collect_key(directory: str, key: str, actions: list[Action], outcome: Outco
         elif (last_used_ns(directory, action.stem) or 0) / 1e9 > action.used_s:
             outcome.spared.append(action)  # somebody used it since the survey
         else:
-            _remove_entry(directory, key, action.stem, mode)
-            outcome.done.append(action)
+            entries.append(action)
+    for begin in range(0, len(entries), AT_ONCE):
+        some = entries[begin : begin + AT_ONCE]
+        _remove_entries(directory, key, [each.stem for each in some], mode)
+        outcome.done += some
 
 
 def _stem_of(path: str) -> str:
@@ -342,16 +348,17 @@ def _completed(directory: str, key: str) -> frozenset[str]:
     return frozenset(record.stem for record in records)
 
 
-def _remove_entry(directory: str, key: str, stem: str, mode: int) -> None:
+def _remove_entries(directory: str, key: str, stems: Sequence[str], mode: int) -> None:
     """First the index, then the files: a crash in between leaves files that no reader looks at."""
-    requests = _requests_of(directory, key, stem)
-    remove_records(directory, key, [stem], mode)
-    for path in files_of(directory, stem):
-        if os.path.isdir(path) and not os.path.islink(path):
-            set_aside(directory, [path])  # a folder under the name of a file is somebody's: keep it
-        else:
-            _unlink(path)
-    forget_entry_hints(directory, stem, requests)
+    requests = {stem: _requests_of(directory, key, stem) for stem in stems}
+    remove_records(directory, key, stems, mode)
+    for stem in stems:
+        for path in files_of(directory, stem):
+            if os.path.isdir(path) and not os.path.islink(path):
+                set_aside(directory, [path])  # a folder under the name of a file is somebody's: keep it
+            else:
+                _unlink(path)
+        forget_entry_hints(directory, stem, requests[stem])
 
 
 def _requests_of(directory: str, key: str, stem: str) -> list[str]:

@@ -150,7 +150,7 @@ def note_use(cache: CacheDir, found: Found, stats: StatIndex) -> None:
     if not cache.may_write:
         return
     used = last_used_ns(cache.path, found.stem)
-    if used is not None and time.time_ns() - used < USE_TIME_STEP_NS:
+    if used is not None and 0 <= time.time_ns() - used < USE_TIME_STEP_NS:  # one of the future is of another clock
         return
     path = entry_path(cache.path, found.stem, SIDECAR if found.sidecar is not None else OM)
     known = stats.row(path)

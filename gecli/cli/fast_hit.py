@@ -102,7 +102,7 @@ def _note_use(memo: Memo) -> bool:
     from gecli.cache.stat_index import touch_as_witness
 
     numbers = memo.files.get(memo.sidecar)
-    if numbers is None or time.time_ns() - numbers[3] < USE_TIME_STEP_NS:
+    if numbers is None or 0 <= time.time_ns() - numbers[3] < USE_TIME_STEP_NS:
         return False
     try:
         memo.files[memo.sidecar] = touch_as_witness(memo.sidecar)

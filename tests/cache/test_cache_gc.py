@@ -236,6 +236,19 @@ def test_limits_of_the_configuration_are_applied_at_most_once_an_hour(cache: Pat
     assert first is not None and stems(first.done) == ["a_t:max-age"]
     assert collect_sometimes(str(cache), conf, NOW + 60) is None
     assert collect_sometimes(str(cache), conf, NOW + 3700) is not None
+    assert collect_sometimes(str(cache), conf, NOW) is not None  # the clock was set back
+
+
+def test_the_entries_of_a_key_leave_its_index_together(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from gecli.cache import recovery
+
+    written: list[int] = []
+    original = recovery.write_index
+    monkeypatch.setattr(
+        recovery, "write_index", lambda *words: (written.append(len(words[2].records)), original(*words))
+    )
+    assert stems(run(cache, GcPolicy(keep_last=1))) == ["a_t:keep-last", "a_t_1:keep-last"]
+    assert written == [1]  # else a key with thousands of entries takes minutes
 
 
 @pytest.mark.parametrize("policy", [GcPolicy(everything=True), GcPolicy(max_size_bytes=0), GcPolicy(max_age_s=0)])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -205,6 +206,16 @@ def test_the_use_time_is_renewed_after_an_hour(
     assert lookup.found is not None
     note_use(cache, lookup.found, StatIndex())
     assert ((tmp_path / f"{STEM}.gecli.json").stat().st_mtime > 1_000_000_001) == renewed
+
+
+def test_a_use_time_of_the_future_is_renewed(tmp_path: Path, store: Store, wanted: Make) -> None:
+    future = time.time() + 86400
+    store(used_s=future)
+    cache = CacheDir(str(tmp_path))
+    lookup = look(cache, "k", wanted(), StatIndex())
+    assert lookup.found is not None
+    note_use(cache, lookup.found, StatIndex())
+    assert (tmp_path / f"{STEM}.gecli.json").stat().st_mtime < future - 3600
 
 
 def test_a_name_is_taken_by_any_file(tmp_path: Path, store: Store) -> None:
