@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 Array = NDArray[Any]
 OFTEN = 10  # runs of one size after which compiling for it alone pays: that costs what about ten runs of it save
+MAX_COUNTED = 1000  # sizes whose runs are counted
 
 
 class BrokenSlice(Exception):
@@ -99,6 +100,8 @@ class ExecutionPoint:
         if any(each.model is not None and each.model.program is None for each in self.versions if not each.guard.free):
             return False  # sizes that only running gives: known inputs do not make it faster
         sizes = tuple(array.shape for array in arrays)
+        if sizes not in version.runs and len(version.runs) >= MAX_COUNTED:
+            version.runs.clear()  # none of them came often
         version.runs[sizes] = version.runs.get(sizes, 0) + 1
         return version.runs[sizes] == OFTEN
 

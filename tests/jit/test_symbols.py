@@ -18,7 +18,7 @@ from gecli.errors import CompileError
 from gecli.jit import building
 from gecli.jit.loading import jit_model
 from gecli.jit.model import JitModel
-from gecli.jit.points import OFTEN
+from gecli.jit.points import MAX_COUNTED, OFTEN
 from tests.jit.dynamic_models import MODELS, Feeds, assert_equal, expected, floats
 
 F32, I64, I32, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.INT32, TensorProto.BOOL
@@ -153,6 +153,16 @@ def test_a_size_that_runs_often_gets_a_version_of_its_own(tmp_path: Path) -> Non
     fresh = jit_model(path, cache_dir=str(tmp_path / "c"))
     check(fresh, path, *[often] * (2 * OFTEN))
     assert (fresh.counts["compiled"], fresh.counts["restored"]) == (0, 1)
+
+
+def test_runs_of_ever_new_sizes_are_not_counted_for_ever(tmp_path: Path) -> None:
+    model = jit_model(written(tmp_path, "plain"))
+    for n in (3, 5):
+        model.run({"x": floats(n, 4)})
+    (point,) = model.points
+    version = point.versions[-1]
+    assert not any(point.runs_often(version, [np.zeros((n, 4), np.float32)]) for n in range(1, 3 * MAX_COUNTED))
+    assert len(version.runs) <= MAX_COUNTED
 
 
 def test_a_size_gets_no_version_of_its_own_where_that_would_win_nothing(tmp_path: Path) -> None:
