@@ -195,7 +195,8 @@ def _check_types(source: Source, readers: Iterable[GraphReader]) -> None:
     diagnostics = [
         Diagnostic(
             "G1005",
-            f"{len(found)} operator type{'s' if len(found) > 1 else ''} of the graph are not supported",
+            f"{len(found)} operator type{'s' if len(found) > 1 else ''} of the graph"
+            f" {'are' if len(found) > 1 else 'is'} not supported",
             where=source.path,
             why=", ".join(f"{name} ({len(found[name])})" for name in sorted(found)),
             do="replace them, or --allow-unsupported to look at the graph",

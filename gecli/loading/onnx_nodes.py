@@ -350,7 +350,8 @@ def check_supported(model: OnnxModel) -> None:
     shown = ", ".join(f"{domain + '.' if domain else ''}{op} ({len(found[domain, op, v])})" for domain, op, v in keys)
     summary = Diagnostic(
         "G1005",
-        f"{len(found)} operator type{'s' if len(found) > 1 else ''} of the model ({nodes} nodes) are not supported",
+        f"{len(found)} operator type{'s' if len(found) > 1 else ''} of the model"
+        f" ({nodes} node{'s' if nodes > 1 else ''}) {'are' if len(found) > 1 else 'is'} not supported",
         where=model.path,
         why=shown,
         do="replace them, or --allow-unsupported to look at the graph",
