@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from gecli.runtime.session import Session
 
 
@@ -16,11 +19,24 @@ class Runtime:
     def __init__(self) -> None:
         self._sessions: dict[int, Session] = {}
 
-    def session(self, number: int = 0, *, init: str = "error", seed: int = 1) -> Session:
-        """The session of this number, made on first use (`init` and `seed` count only then)."""
+    def session(
+        self,
+        number: int = 0,
+        *,
+        init: str = "error",
+        seed: int = 1,
+        external_bytes: int | None = None,
+        placeholders: Mapping[str, Any] | None = None,
+    ) -> Session:
+        """The session of this number, made on first use (what else is given counts only then).
+
+        `external_bytes` keeps its variables in one area, `placeholders` are arrays for ConstPlaceHolder nodes by name.
+        """
         found = self._sessions.get(number)
         if found is None:
-            found = self._sessions[number] = Session(init=init, seed=seed)
+            found = self._sessions[number] = Session(
+                init=init, seed=seed, external_bytes=external_bytes, placeholders=placeholders
+            )
         return found
 
     def close(self, number: int = 0) -> None:

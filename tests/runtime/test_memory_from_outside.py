@@ -202,6 +202,15 @@ def test_data_that_do_not_fit_are_refused(tmp_path: Path, value: NDArray[Any]) -
     assert refused.value.first.kind == "RT_INIT_VALUE_MISMATCH"
 
 
+def test_the_runtime_takes_an_area_and_placeholders(tmp_path: Path) -> None:
+    import gecli
+
+    session = gecli.Runtime().session(1, external_bytes=64, placeholders={"k": K})
+    model = session.load(placeholder(tmp_path))
+    assert np.array_equal(model.run({"x": K})[0]["r:0"], K + K)
+    assert session.external_bytes == 64
+
+
 def test_a_placeholder_is_no_variable_of_the_area_and_its_address_goes_through_a_session(tmp_path: Path) -> None:
     om = placeholder(tmp_path)
     session = Session(external_bytes=0, placeholders={"k": K})

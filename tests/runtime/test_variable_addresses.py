@@ -120,3 +120,51 @@ def test_a_model_that_writes_nothing_has_no_races(tmp_path: Path) -> None:
     session = Session(strict_order=True)
     session.load(compiled(tmp_path, "reader", ("w", [4])))
     assert session.warnings == []
+
+
+RACE = """
+    graph g(%x : f32[4] ND, %d : f32[LENGTH] ND) {
+      %w = Variable() {VALUE} : f32[4] ND
+      %r = Abs(%w) : f32[4] ND
+      %a = AssignAdd(%w, %x) : f32[4] ND ORDER
+      %e = Relu(%d) : f32[LENGTH] ND
+      return %r, %a, %e
+    }
+"""
+
+
+@pytest.mark.parametrize("length", ["?", "3"], ids=["dynamic", "static"])
+def test_static_and_dynamic_models_are_asked_for_the_order(tmp_path: Path, length: str) -> None:
+    from tests.runtime.test_variables_in_subgraphs import loaded
+
+    text = RACE.replace("LENGTH", length)
+    session = Session()
+    loaded(text.replace("ORDER", ""), tmp_path, session)
+    assert [warning.kind for warning in session.warnings] == ["RT_RW_RACE"]
+    with pytest.raises(RuntimeFault, match="nothing orders 'a'") as refused:
+        loaded(text.replace("ORDER", ""), tmp_path, Session(strict_order=True))
+    assert (refused.value.first.kind, refused.value.exit_status) == ("RT_RW_RACE", 6)
+    ordered = Session(strict_order=True)
+    loaded(text.replace("ORDER", "after %r"), tmp_path, ordered)
+    assert ordered.warnings == []
+
+
+def test_two_writers_without_an_order_are_a_race(tmp_path: Path) -> None:
+    from tests.runtime.test_variables_in_subgraphs import loaded
+
+    two = RACE.replace("LENGTH", "3").replace("%r = Abs(%w)", "%r = AssignSub(%w, %x)")
+    with pytest.raises(RuntimeFault) as refused:
+        loaded(two.replace("ORDER", ""), tmp_path, Session(strict_order=True))
+    assert refused.value.first.kind == "RT_RW_RACE"
+    loaded(two.replace("ORDER", "after %r"), tmp_path, Session(strict_order=True))
+
+
+def test_a_writer_in_a_branch_and_a_reader_beside_it_are_a_race(tmp_path: Path) -> None:
+    from tests.runtime.test_variables_in_subgraphs import CHOICE, loaded
+
+    text = CHOICE.replace("TYPE", "If").replace("{condition}", "bool")
+    beside = text.replace("return %i", "%k = Abs(%w) : f32[4] ND ORDER\n      return %i, %k", 1)
+    with pytest.raises(RuntimeFault) as refused:
+        loaded(beside.replace("ORDER", ""), tmp_path, Session(strict_order=True))
+    assert (refused.value.first.kind, refused.value.first.node) == ("RT_RW_RACE", "i")
+    loaded(beside.replace("ORDER", "after %i"), tmp_path, Session(strict_order=True))
