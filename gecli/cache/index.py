@@ -119,7 +119,8 @@ def _record(element: Any, directory: str) -> IndexRecord | None:
     om_name = _inside(om, directory)
     rdcpkt_name = _inside(rdcpkt, directory) if rdcpkt else ""
     if om_name is None or rdcpkt_name is None:
-        return IndexRecord(key, os.path.basename(om), os.path.basename(rdcpkt or ""), element, "bad_path")
+        names = (os.path.basename(name).replace("\0", "\ufffd") for name in (om, rdcpkt or ""))
+        return IndexRecord(key, *names, element, "bad_path")
     return IndexRecord(key, om_name, rdcpkt_name, element)
 
 

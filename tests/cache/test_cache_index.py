@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gecli.cache.gc import select
+from gecli.cache.gc_actions import GcPolicy
 from gecli.cache.index import IndexContent, UnreadableIndex, index_text, new_record, parse_index
+from gecli.cache.survey import survey
+from gecli.cache.verify import verify
 
 GOLDEN = """{
     "cache_file_list": [
@@ -87,3 +92,17 @@ def test_an_index_without_a_list_is_unreadable(data: bytes, tmp_path: Path) -> N
 
 def test_a_byte_order_mark_is_skipped(tmp_path: Path) -> None:
     assert parse_index(b"\xef\xbb\xbf" + GOLDEN.encode(), str(tmp_path)).records[0].graph_key == "my_model_v1"
+
+
+@pytest.mark.parametrize(
+    "name", ["a\0.om", "\0", "..", "", "a/", "/etc/passwd", "x" * 5000, "k.idx", "weight", "\udcff.om"]
+)
+def test_a_record_that_names_anything_is_shown_and_breaks_nothing(name: str, tmp_path: Path) -> None:
+    (tmp_path / "weight").mkdir()
+    record = {"cache_file_name": name, "graph_key": "k", "var_desc_file_name": name}
+    (tmp_path / "k.idx").write_text(json.dumps({"cache_file_list": [record]}))
+    [row] = survey(str(tmp_path)).rows
+    assert row.state in ("bad-path", "om-missing", "om-corrupt")
+    assert {each.kind for each in verify(str(tmp_path)).problems} == {row.state}
+    outcome = select(survey(str(tmp_path)), GcPolicy(), time.time())
+    assert [each.why for each in outcome] == [row.state]
