@@ -16,7 +16,7 @@ from gecli.cache.digest import digest_of, digest_of_json
 from gecli.cache.jit_files import Facts, ge_text, read_object
 from gecli.cache.layout import make_private, stat_dir
 from gecli.cache.model_cache import CacheDir, model_rows_path
-from gecli.cache.stat_index import StatIndex, short_name, write_hint, write_rows
+from gecli.cache.stat_index import StatIndex, read_rows, short_name, write_hint, write_rows
 from gecli.cache.store import file_mode
 from gecli.compiler.direct_hit import Request
 from gecli.errors import Diagnostic
@@ -88,10 +88,13 @@ def load_file_rows(cache: CacheDir, home: str, stats: StatIndex) -> None:
 
 
 def save_file_rows(cache: CacheDir, home: str, stats: StatIndex, paths: Sequence[str]) -> None:
-    """Keep what is known of these files, so that the next process need not read them."""
-    if cache.may_write and stats.knows_more(paths):
-        _make_hints_dir(cache)
-        write_rows(_rows_path(cache.path, home), stats.rows_of(paths))
+    """Keep what is known of these files, so that the next process need not read them; of others what was known."""
+    if not cache.may_write or not stats.knows_more(paths):
+        return
+    _make_hints_dir(cache)
+    target = _rows_path(cache.path, home)
+    others = [row.path for row in read_rows(target) if os.path.lexists(row.path)]
+    write_rows(target, stats.rows_of(dict.fromkeys([*map(os.path.realpath, paths), *others])))
 
 
 def _make_hints_dir(cache: CacheDir) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 import onnx
 import pytest
 
+from gecli.cache.stat_index import read_rows
 from gecli.errors import InputError
 from gecli.jit import building
 from gecli.jit.loading import jit_model
@@ -151,3 +152,17 @@ def test_a_cache_that_must_not_be_written_gets_no_note(path: Path, parsed: list[
     assert_equal(model_of(path, cache_mode="ro").run(CHOSEN[1][0])[0], expected(path, CHOSEN[1][0]))
     assert notes(path) == []
     assert len(parsed) == 1
+
+
+def test_what_is_known_of_one_version_is_kept_beside_that_of_another(path: Path) -> None:
+    for feeds in (*CHOSEN[1][:2], CHOSEN[1][0]):
+        model_of(path).run(feeds)
+    (rows,) = (path.parent / "c/.gecli/stat").glob("g-*")
+    oms = {str(om) for om in (path.parent / "c/jit").glob("*.om")}
+    model_of(path).run(CHOSEN[1][1])
+    assert len(oms) == 4
+    assert {row.path for row in read_rows(str(rows)) if row.path.endswith(".om")} == oms
+    for om in sorted(oms)[:2]:
+        os.unlink(om)
+    model_of(path).run(CHOSEN[1][1])
+    assert all(os.path.exists(row.path) for row in read_rows(str(rows)))
