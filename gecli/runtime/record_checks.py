@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -34,6 +34,9 @@ MAX_BYTES = 1 << 48  # no address space is larger; numpy refuses sizes near 2 **
 _SOURCES = DATA_TYPES | {"FileConstant", "ConstPlaceHolder"}
 # Bytes of memory for a variable or weight file that nothing reads, with its node; measured with CPython 3.11.
 _VARIABLE_COST, _WEIGHT_FILE_COST = 900, 1300
+# For a node that runs, with its steps and their arrays, and for each of its inputs after the second. Compilers write
+# 300 bytes and more for a node, so that no graph of theirs is refused, however large.
+_NODE_COST, _INPUT_COST, _NODE_BYTES = 1300, 600, 200
 _FREE_BYTES = 18 << 20  # what the interpreter with numpy leaves of 64 MiB where kernels map most of its libraries
 _DO = "compile the model again; the file does not agree with itself"
 
@@ -54,16 +57,25 @@ def require_loadable(graphs: Iterable[GraphRecord], attrs: Mapping[str, Any], pa
 Fault = tuple[str, str, str]
 
 
-def require_room(graphs: Iterable[GraphRecord], size_bytes: int, path: str) -> None:
-    """Raises InputError (bad-graph) for variables and weight files out of all proportion to the file.
+def require_room(graphs: Sequence[GraphRecord], size_bytes: int, path: str) -> None:
+    """Raises InputError (bad-graph) for nodes, variables and weight files out of all proportion to the file.
 
     Those that compilers write have descriptors, names and users: more bytes in the file than are asked for here.
     """
-    variables = files = 0
+    variables = files = nodes = inputs = 0
     for graph in graphs:
+        nodes += len(graph.nodes)
         for node in graph.nodes:
             variables += node.is_variable
             files += node.type == "FileConstant"
+            inputs += max(len(node.inputs) - 2, 0)
+    steps = (nodes - variables - files) * _NODE_COST + variables * _VARIABLE_COST + inputs * _INPUT_COST
+    if nodes * _NODE_BYTES > size_bytes and steps > _FREE_BYTES + FACTOR * size_bytes:
+        raise InputError(
+            "G3011", f"{size_bytes} bytes have {nodes} nodes", where=path,
+            why=f"{ROOM}; to run them takes more, and no compiler writes nodes of so few bytes",
+            do=f"gecli inspect-om {path} --nodes shows them", kind="bad-graph", file=path,
+        )  # fmt: skip
     if variables * _VARIABLE_COST + files * _WEIGHT_FILE_COST > _FREE_BYTES + FACTOR * size_bytes:
         raise InputError(
             "G3011", f"{size_bytes} bytes have {variables} variables and {files} external weights", where=path,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.artifacts import spec_om as spec
-from tests.artifacts.test_om_memory import MIB, measured
+from tests.artifacts.test_om_memory import ALLOWED_BYTES, MIB, measured
 
 BYTES_PER_STEP = 1500  # with its node: 1,200; with lambdas, sets and arrays of its own a step took 2,230
 
@@ -27,3 +27,11 @@ def test_the_steps_of_a_run_share_what_is_equal(tmp_path: Path) -> None:
     few, many = (measured("-m", "gecli", "run", str(relus(tmp_path / f"{n}.om", n)), "--quiet") for n in (100, 15_000))
     assert (few[1], many[1]) == (0, 0)
     assert many[0] - few[0] < 14_900 * BYTES_PER_STEP, f"{(many[0] - few[0]) / MIB:.1f} MiB"
+
+
+def test_nodes_out_of_all_proportion_to_the_file_are_refused(tmp_path: Path) -> None:
+    path = relus(tmp_path / "dense.om", 25_000)
+    peak, status, said = measured("-m", "gecli", "run", str(path), "--quiet", "--json")
+    limit = 2 * path.stat().st_size + ALLOWED_BYTES
+    assert status == 3 and f"{path.stat().st_size} bytes have 25001 nodes" in said
+    assert peak < limit, f"{peak / MIB:.1f} MiB of {limit / MIB:.1f}"
