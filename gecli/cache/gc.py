@@ -26,7 +26,7 @@ from gecli.cache.quarantine import KEPT_S, remove_tree
 from gecli.cache.recovery import adoptable, files_of, recover, remove_records, set_aside
 from gecli.cache.sidecar import InvalidSidecar, last_used_ns, read_sidecar
 from gecli.cache.stat_index import StatIndex
-from gecli.cache.store import file_mode
+from gecli.cache.store import NO_SPACE, file_mode
 from gecli.cache.survey import LooseFile, Survey, survey
 from gecli.cache.weight_files import weight_dir
 from gecli.planning.weight_names import META_NAME
@@ -311,8 +311,10 @@ def make_room(directory: str, conf: CacheConf, now: float) -> bool:
 
 
 def _collect_key(directory: str, key: str, actions: list[Action], outcome: Outcome, mode: int) -> None:
-    if any(each.verb in ("adopt", "rebuild") for each in actions):
-        recover(directory, key, StatIndex(), mode)
+    repairs = [each for each in actions if each.verb in ("adopt", "rebuild")]
+    if repairs and not _recovered(directory, key, mode):
+        outcome.spared += repairs
+        actions = [each for each in actions if each not in repairs]
     orphans = [each for each in actions if each.why == "orphan" and each.path]
     completed = _completed(directory, key) if orphans else frozenset()
     entries: list[Action] = []
@@ -334,6 +336,17 @@ def _collect_key(directory: str, key: str, actions: list[Action], outcome: Outco
         outcome.done += some
 
 
+def _recovered(directory: str, key: str, mode: int) -> bool:
+    """Bring the index of a key in order; False where the disk has no room for that, which the rest may make."""
+    try:
+        recover(directory, key, StatIndex(), mode)
+    except OSError as error:
+        if error.errno not in NO_SPACE:
+            raise
+        return False
+    return True
+
+
 def _stem_of(path: str) -> str:
     return os.path.basename(path).partition(".")[0]
 
@@ -349,9 +362,18 @@ def _completed(directory: str, key: str) -> frozenset[str]:
 
 
 def _remove_entries(directory: str, key: str, stems: Sequence[str], mode: int) -> None:
-    """First the index, then the files: a crash in between leaves files that no reader looks at."""
+    """First the index, then the files: a crash in between leaves files that no reader looks at.
+
+    A full disk has no room for another index; then the files go first, and a reader meets a record without its .om.
+    """
     requests = {stem: _requests_of(directory, key, stem) for stem in stems}
-    remove_records(directory, key, stems, mode)
+    try:
+        remove_records(directory, key, stems, mode)
+        is_done = True
+    except OSError as error:
+        if error.errno not in NO_SPACE:
+            raise
+        is_done = False
     for stem in stems:
         for path in files_of(directory, stem):
             if os.path.isdir(path) and not os.path.islink(path):
@@ -359,6 +381,8 @@ def _remove_entries(directory: str, key: str, stems: Sequence[str], mode: int) -
             else:
                 _unlink(path)
         forget_entry_hints(directory, stem, requests[stem])
+    if not is_done:
+        remove_records(directory, key, stems, mode)
 
 
 def _requests_of(directory: str, key: str, stem: str) -> list[str]:

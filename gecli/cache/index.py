@@ -119,9 +119,13 @@ def _record(element: Any, directory: str) -> IndexRecord | None:
     om_name = _inside(om, directory)
     rdcpkt_name = _inside(rdcpkt, directory) if rdcpkt else ""
     if om_name is None or rdcpkt_name is None:
-        names = (os.path.basename(name).replace("\0", "\ufffd") for name in (om, rdcpkt or ""))
-        return IndexRecord(key, *names, element, "bad_path")
+        return IndexRecord(key, _shown(om), _shown(rdcpkt or ""), element, "bad_path")
     return IndexRecord(key, om_name, rdcpkt_name, element)
+
+
+def _shown(name: str) -> str:
+    """The base name of a file that cannot be one of the directory, without what no file name can hold."""
+    return os.path.basename(name).replace("\0", "\ufffd")
 
 
 def _inside(name: str, directory: str) -> str | None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -237,6 +239,25 @@ def test_limits_of_the_configuration_are_applied_at_most_once_an_hour(cache: Pat
     assert collect_sometimes(str(cache), conf, NOW + 60) is None
     assert collect_sometimes(str(cache), conf, NOW + 3700) is not None
     assert collect_sometimes(str(cache), conf, NOW) is not None  # the clock was set back
+
+
+def test_a_full_disk_is_no_reason_to_keep_entries(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from gecli.cache import recovery
+
+    original = recovery.write_index
+
+    def write_index(directory: str, key: str, *words: Any) -> None:
+        if key == "b" or len(list(cache.glob("*.om"))) > 2:  # room for an index comes with the files that go
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        original(directory, key, *words)
+
+    monkeypatch.setattr(recovery, "write_index", write_index)
+    (cache / "b.idx").unlink()  # its entry would have to be adopted first
+    found = survey(str(cache))
+    outcome = collect(found, select(found, GcPolicy(keep_last=1), NOW))
+    assert stems(outcome.done) == ["a_t:keep-last", "a_t_1:keep-last"]
+    assert [each.verb for each in outcome.spared] == ["adopt"]
+    assert sorted(row.state for row in survey(str(cache)).rows) == ["ok", "orphan"]
 
 
 def test_the_entries_of_a_key_leave_its_index_together(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
