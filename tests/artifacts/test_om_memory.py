@@ -320,6 +320,19 @@ def test_a_document_of_many_objects_is_made_while_it_is_written(name: str, kib: 
     assert peak < limit, f"{peak / MIB:.1f} MiB of {limit / MIB:.1f}"
 
 
+@pytest.mark.parametrize("view", ["--json", "--atc-json", "--nodes --show attrs"])
+@pytest.mark.parametrize("place", ["node", "model"])
+def test_a_long_text_is_escaped_in_pieces(place: str, view: str, tmp_path: Path) -> None:
+    path = tmp_path / "text.om"
+    value = spec.blob(2, b"\1" * (3 * MIB))
+    content = attr_of(value) if place == "node" else graph_of(b"") + model_attr_of(value)
+    path.write_bytes(spec.om_wide([(0, content)]))
+    peak, status, _ = measured("-m", "gecli", "inspect-om", str(path), *view.split(), "-o", str(tmp_path / "out"))
+    limit = 2 * path.stat().st_size + ALLOWED_BYTES
+    assert status == 0 and (tmp_path / "out").stat().st_size > (12 * MIB if "json" in view else 0)
+    assert peak < limit, f"{peak / MIB:.1f} MiB of {limit / MIB:.1f}"
+
+
 def test_a_graph_as_compilers_write_it_has_room(tmp_path: Path) -> None:
     path = tmp_path / "large.om"
     graph = hostile_graphs.operators(hostile_graphs.ordinary, 12 * MIB)

@@ -53,3 +53,10 @@ def test_a_long_list_has_the_same_text(items: list[Any]) -> None:
     }
     plain = {"a": {"b": {"c": items}}, "rows": [{"inputs": items, "ops": []}]}
     assert "".join(json_chunks(document)) == json.dumps(plain, indent=2, sort_keys=True, ensure_ascii=False)
+
+
+@pytest.mark.parametrize("ascii_only", [False, True])
+def test_a_long_text_has_the_same_escapes(ascii_only: bool) -> None:
+    text = '\x01\U0001f600"\\é' * 40_000
+    expected = json.dumps({"a": text}, indent=2, ensure_ascii=ascii_only)
+    assert "".join(json_chunks({"a": text}, ascii_only=ascii_only)) == expected

@@ -7,7 +7,7 @@ from typing import Any
 
 from gecli.ir.dtype import DataType
 from gecli.report.inspect.model_fields import ModelFields, Ref
-from gecli.report.inspect.view import Rows, as_large
+from gecli.report.inspect.view import Large, Rows, as_large
 from gecli.wire.ge_ir_fields import ATTR, GRAPH, MODEL, OP, VAL_TYPES, Field, Fields, Message
 
 # Rule 2: fields of these names are left out at every level.
@@ -19,7 +19,14 @@ COMPRESSION = frozenset(("om_compress_version", "attr_name_enum", "attr_value_en
 FUSION_RECORD = "fm"
 FUSION_SCOPE = "fusion_scope"
 NUMBER_AT = 9  # a float whose text is longer stays a number
-ESCAPES = {9: "\\t", 10: "\\n", 13: "\\r", 34: '\\"', 39: "\\'", 92: "\\\\"}
+_ESCAPED = {byte: f"\\{byte:03o}" for byte in range(256) if not 32 <= byte < 127} | {
+    9: "\\t",
+    10: "\\n",
+    13: "\\r",
+    34: '\\"',
+    39: "\\'",
+    92: "\\\\",
+}
 
 
 def atc_document(fields: ModelFields) -> dict[str, Any]:
@@ -27,7 +34,7 @@ def atc_document(fields: ModelFields) -> dict[str, Any]:
     document = _object(MODEL, fields.members) or {}
     keys = [key for key in fields.attrs if key not in COMPRESSION]
     if keys:
-        document["attr"] = Rows(lambda: (_entry(key, fields.attrs[key]) for key in keys))
+        document["attr"] = Rows(lambda: (Large(_entry(key, fields.attrs[key])) for key in keys))
     groups = _fusion_groups(fields)
     if fields.has_graphs:
         document["graph"] = Rows(lambda: _graphs(fields.graphs(), groups))
@@ -143,7 +150,7 @@ def float_text(value: float) -> str | float:
 
 def c_escaped(data: bytes) -> str:
     """Rule 5: C escapes; every byte that is not printable ASCII as three octal digits."""
-    return "".join(ESCAPES.get(byte) or (chr(byte) if 32 <= byte < 127 else f"\\{byte:03o}") for byte in data)
+    return data.decode("latin-1").translate(_ESCAPED)
 
 
 def dtype_name(number: int) -> str | int:

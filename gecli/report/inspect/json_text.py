@@ -14,6 +14,7 @@ from gecli.report.inspect.view import Large, Members, Rows
 INDENT = "  "
 STREAMED_DEPTH = 3  # lazy lists stand at most so deep, or directly in an item of another lazy list
 ITEMS_AT_ONCE = 1000
+CHARACTERS_AT_ONCE = 1 << 16
 MAX_DEPTH = 1000  # Python's stack ends before
 Quote = Callable[[str], str]
 
@@ -57,6 +58,11 @@ def _chunks(value: Any, quote: Quote, pad: str, depth: int) -> Iterator[str]:
             yield from _chunks(item, quote, inner, depth + 1)
             mark = ",\n"
         yield f"\n{pad}]" if mark == ",\n" else "[]"
+    elif isinstance(value, str) and len(value) > CHARACTERS_AT_ONCE:
+        yield '"'
+        for begin in range(0, len(value), CHARACTERS_AT_ONCE):
+            yield quote(value[begin : begin + CHARACTERS_AT_ONCE])[1:-1]
+        yield '"'
     else:
         yield _text(value, quote, pad)
 

@@ -14,6 +14,7 @@ from gecli.records import dataclass
 
 T = TypeVar("T")
 NAME_LIMIT = 160  # characters of one cell; names in a hostile file may be megabytes long
+LONG_TEXT = 1 << 14
 PACKED_ROWS = 500
 ALIGNED_WIDTH = 44  # a longer cell stands over its column and does not widen that of all other rows
 
@@ -139,4 +140,6 @@ def cell(text: object, limit: int = NAME_LIMIT) -> str:
     shown = str(text)
     if shown.isprintable() and len(shown) <= limit:
         return shown
+    if len(shown) > LONG_TEXT:  # escaped as a whole it may take fifty times its size
+        return f"{cell(shown[:limit], limit)[:limit]}... ({len(shown)} characters)"
     return printable(shown.replace("\n", "\\n"), limit)
