@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import json
 from pathlib import Path
@@ -105,3 +106,20 @@ def test_an_extraction_that_cannot_be_written_is_an_output_error(
     (tmp_path / "taken").write_bytes(b"")
     shown = inspect(digits_om, "--extract", "all", "--to", "taken/inside")
     assert (shown.status, "error[G6001]" in shown.err or "error[E13004]" in shown.err) == (5, True)
+
+
+def test_what_is_written_leaves_no_cycles_of_objects_behind(inspect: Inspect) -> None:
+    """inspect-om does not look for garbage while it runs: a graph that is shown lives to the end."""
+    path = REAL / "ascend310-2022-vae.om"
+    inspect(path, "--extract", "all", "--to", "first")  # with what is imported and made once
+    gc.collect()
+    gc.disable()
+    try:
+        inspect(path, "--tensors", "--json")
+        reading = gc.collect()
+        inspect(path, "--extract", "all", "--to", "second")
+        extracting = gc.collect()
+    finally:
+        gc.enable()
+    count = sum(1 for path in Path("second").iterdir() if path.suffix == ".npy")
+    assert count > 10 and extracting < reading + 10 * count

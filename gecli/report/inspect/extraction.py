@@ -19,6 +19,7 @@ from gecli.ir.packing import unpack
 from gecli.ir.tensor_desc import TensorDesc
 from gecli.ir.weight import Absent
 from gecli.report.inspect.attribute_values import desc_json
+from gecli.report.inspect.json_text import json_chunks
 from gecli.report.inspect.subject import Subject
 from gecli.report.inspect.tensors import HeldTensor, external_weights, held_tensors
 from gecli.report.inspect.view import PackedRows, View, cell
@@ -28,6 +29,7 @@ ALL = "all"
 # The files of all tensors appear together, and each that waits takes memory. Of tensors so small that this would be
 # out of proportion to the file, as only hostile ones are, those that are whole appear first.
 WAITING_COST, WAITING_BYTES = 6000, 4 << 20
+DIGEST_BYTES = 32  # SHA-256
 NAME_BYTES = 200  # leaves room for the suffixes below the usual limit of 255
 WIDENED = {DataType.INT4: np.int8, DataType.INT2: np.int8}
 
@@ -80,13 +82,21 @@ def _lines(
 
 def _manifest(rows: PackedRows[dict[str, Any]]) -> Iterator[bytes]:
     """File and digest of each tensor by its name, in the order of the names."""
-    entries = sorted((row["name"], row["file"], bytes.fromhex(row["sha256"])) for row in rows)
+    # One object for each: a hostile file has tens of thousands.
+    entries = [_named_bytes(row["name"]) + row["file"].encode() + bytes.fromhex(row["sha256"]) for row in rows]
+    entries.sort()
     mark = "{\n"
-    for name, file, digest in entries:
-        text = f'"file": {json.dumps(file)},\n    "sha256": "{digest.hex()}"'
-        yield _bytes(f"{mark}  {json.dumps(name, ensure_ascii=False)}: {{\n    {text}\n  }}")
+    for entry in entries:
+        name, _, file = entry[:-DIGEST_BYTES].rpartition(b"\0")
+        text = f'"file": {json.dumps(file.decode())},\n    "sha256": "{entry[-DIGEST_BYTES:].hex()}"'
+        shown = json.dumps(name.decode("utf-8", "surrogatepass"), ensure_ascii=False)
+        yield _bytes(f"{mark}  {shown}: {{\n    {text}\n  }}")
         mark = ",\n"
     yield b"\n}\n"
+
+
+def _named_bytes(name: str) -> bytes:
+    return name.encode("utf-8", "surrogatepass") + b"\0"
 
 
 def _held(each: HeldTensor) -> dict[str, int]:
@@ -259,7 +269,7 @@ def _npy(array: Any, shape: tuple[int, ...]) -> Iterable[bytes]:
 
 
 def _json(content: dict[str, Any]) -> bytes:
-    return _bytes(json.dumps(content, indent=2, sort_keys=True, ensure_ascii=False) + "\n")
+    return _bytes("".join(json_chunks(content)) + "\n")  # json.dumps would leave a cycle of objects for each
 
 
 def _bytes(text: str) -> bytes:
