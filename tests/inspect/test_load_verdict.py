@@ -44,12 +44,36 @@ def need(document: dict[str, Any], what: str) -> dict[str, Any]:
         (VAE, ["--for-version", "5.1.RC1"], 0, "loads with version 5.1.RC1"),
         (PONG, ["--target", "Ascend310"], 0, "may load on Ascend310: the file does not say which chip"),
         (PONG, ["--for-version", "1.75.22.0.220"], 0, "loads with version 1.75.22.0.220"),
+        (PONG, ["--for-version", "1.74"], 0, "loads with version 1.74"),
+        (VAE, ["--for-version", "1.80.T15.0.B156"], 0, "loads with version 1.80.T15.0.B156"),
+        (VAE, ["--for-version", "1.80.T15.1"], 0, "loads with version 1.80.T15.1"),
+        (VAE, ["--for-version", "1.80.0.1"], 0, "loads with version 1.80.0.1"),
+        (VAE, ["--for-version", "1.80.T15.0.B150"], 1, "by atc 1.80.T15.0.B156, and 1.80.T15.0.B150 is older"),
+        (VAE, ["--for-version", "1.80.T14.0.B200"], 1, "by atc 1.80.T15.0.B156, and 1.80.T14.0.B200 is older"),
+        (VAE, ["--for-version", "1.80"], 0, "may load with version 1.80: 1.80 does not say whether it is as new as"),
     ],
 )
 def test_the_verdict_on_a_real_file(path: Path, words: list[str], status: int, answer: str, inspect: Inspect) -> None:
     shown = inspect(path, *words)
     assert (shown.status, shown.err) == (status, "")
     assert answer in shown.out.splitlines()[-1]
+
+
+def test_what_is_needed_agrees_with_the_verdict_on_a_header_that_every_version_reads(inspect: Inspect) -> None:
+    for words in ([], ["--for-version", "1.74"], ["--for-version", "8.0.0"]):
+        assert "needs      version: any (header v1 is read by every version)" in inspect(PONG, *words).out
+    assert need(summary(inspect, PONG), "version")["found"] is None
+
+
+def test_the_release_of_cann_stands_beside_the_number_of_the_writer(inspect: Inspect) -> None:
+    assert "needs      version: atc 1.80.T15.0.B156 (CANN 5.0.4) or later (its writer)" in inspect(VAE).out
+
+
+@pytest.mark.parametrize("version", ["20.0", "20.1", "20.1.RC1", "CANN 20.2", "21.0.2", "24.1.rc2"])
+def test_a_version_that_is_in_no_order_with_those_of_cann_is_refused(version: str, inspect: Inspect) -> None:
+    shown = inspect(VAE, "--for-version", version)
+    assert (shown.status, f"value '{version}' for --for-version is invalid" in shown.err) == (2, True)
+    assert "CANN 20.x of the year 2020 and drivers" in shown.err and "the number of atc" in shown.err
 
 
 def test_the_answer_is_also_in_the_document(inspect: Inspect) -> None:
@@ -202,6 +226,8 @@ def test_gears_are_counted_and_the_largest_is_named(tmp_path: Path, inspect: Ins
         ("1.80.T15.0.B156", Version(5, 0, 4)),
         ("1.81.T11", Version(5, 1, 0, -1, 1)),
         ("5.20.T6.2", None),
+        ("20.1", None),
+        ("2.0", None),
         ("", None),
         ("latest", None),
     ],

@@ -15,6 +15,7 @@ from gecli.report.sizes import size_text
 MEMORY = (("memory_size", "features"), ("weight_size", "weights"), ("p2p_memory_size", "peer to peer"),
           ("session_scope_memory_size", "session"), ("host_svm_size", "shared"))  # fmt: skip
 WRITTEN = "its writer"
+READ_BY_ALL = "header v1 is read by every version"
 BLOCKING = ("SoC", "version", "host", "loader", "weight file")  # without one of these the model cannot be loaded
 HOST_SUFFIX = re.compile(r"_(linux)_(x86_64|aarch64|arm64)$")
 
@@ -63,16 +64,49 @@ _OF_ATC: tuple[tuple[re.Pattern[str], Version], ...] = (
     (re.compile(r"1\.80\."), Version(5, 0, 4)),
     (re.compile(r"1\."), Version(3)),
 )
+# 2.x and 4.x were never there. 20.0 to 20.2 of the year 2020 and the numbers of drivers, 21.x and later, are in no
+# order with the others.
+_NEVER, _NEWEST_MAJOR = frozenset((0, 2, 4)), 19
+
+
+def _atc_number(text: str) -> tuple[tuple[int, int], ...] | None:
+    """The parts of a number of atc such as `1.80.T15.0.B156`, a test build before a release; None for other texts."""
+    plain = _plain(text)
+    if not any(pattern.match(f"{plain}.") for pattern, _ in _OF_ATC):
+        return None
+    parts = [re.fullmatch(r"([TB]?)(\d+)", part, re.IGNORECASE) for part in plain.split(".")]
+    return tuple((part[1].upper() != "T", int(part[2])) for part in parts if part is not None)
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"(?i)^\s*(cann|atc)?\s*v?", "", text).strip()
+
+
+def _is_new_enough(version: str, writer: str) -> bool | None:
+    """Whether a version is that of the writer or a later one; None for a number of atc that stops before it differs."""
+    given, needed = cann_version(version), cann_version(writer)
+    assert given is not None and needed is not None  # both were looked at before
+    if given != needed:
+        return given > needed
+    one, other = _atc_number(version), _atc_number(writer)
+    if one is None or other is None:  # of CANN and of atc: the same release
+        return True
+    return None if len(one) < len(other) and other[: len(one)] == one else one >= other
 
 
 def cann_version(text: str) -> Version | None:
-    """The CANN version of `8.0.RC1`, `5.0.4`, or of a number of atc such as `7.6.0.1`; None for other texts."""
-    plain = re.sub(r"(?i)^\s*(cann|atc)?\s*v?", "", text).strip()
+    """The CANN version of `8.0.RC1`, `5.0.4`, or of a number of atc such as `7.6.0.1`; None for other texts.
+
+    So it is for numbers that are in no order with these: CANN 20.x, and those of drivers.
+    """
+    plain = _plain(text)
     known = next((version for pattern, version in _OF_ATC if pattern.match(f"{plain}.")), None)
     if known is not None and re.match(r"\d", plain):
         return known
     match = re.match(r"(\d+)(?:\.(\d+))?(?:\.(?:(\d+)|(alpha|beta|RC|T)(\d+)))?(?:[._-]|$)", plain, re.IGNORECASE)
     if match is None or (match[1] == "5" and match[2] == "20"):  # 5.20 numbers a branch of its own
+        return None
+    if int(match[1]) in _NEVER or int(match[1]) > _NEWEST_MAJOR:
         return None
     stage = {"alpha": -3, "beta": -2, "t": -2, "rc": -1}.get((match[4] or "").lower(), 0)
     return Version(int(match[1]), int(match[2] or 0), int(match[3] or 0), stage, int(match[5] or 0))
@@ -81,10 +115,13 @@ def cann_version(text: str) -> Version | None:
 def check_target(target: LoadTarget, recorded_soc: str | None) -> None:
     """Raises InvalidOption for a version that is none and for a chip that does not exist, unless the file names it."""
     if target.version is not None and not _is_own(target.version) and cann_version(target.version) is None:
+        why, do = "expected the version of CANN or atc, such as 8.0.RC1, 5.0.4 or 7.6.0.1", "--for-version 8.0.0"
+        if re.match(r"2\d\.", _plain(target.version)):
+            why = "CANN 20.x of the year 2020 and drivers (21.x and later) are numbered otherwise than CANN 3.x to 8.x"
+            do = "--for-version with the number of atc, such as 1.75.22, or with that of CANN, such as 5.0.4"
         raise InvalidOption(
-            "E10001", f"value {target.version!r} for --for-version is invalid", option="--for-version",
-            why="expected the version of CANN or atc, such as 8.0.RC1, 5.0.4 or 7.6.0.1", do="--for-version 8.0.0",
-        )  # fmt: skip
+            "E10001", f"value {target.version!r} for --for-version is invalid", option="--for-version", why=why, do=do
+        )
     if target.soc is not None and target.soc != recorded_soc:
         from gecli.layout.platform import platform_of
 
@@ -175,23 +212,20 @@ def _version_needs(subject: Subject, model: dict[str, Any], version: str | None)
     if version is not None and _is_own(version):
         return [_need("version", "gecli", found=True, why="gecli reads every generation of OM files")]
     written = None if _is_own(writer) else cann_version(writer)
-    reasons = [] if written is None else [(written, WRITTEN)]
+    reasons: list[tuple[Version, str]] = []
+    if written is not None and not (om.header.is_version_1 and written < HEADER_2):
+        reasons.append((written, WRITTEN))
     reasons += [(COMPRESSED_NAMES, "compression of attribute names")] * bool(model["compressed_names"])
     reasons += [(WIDE_TABLE, "wide partition table")] * om.wide
     reasons += [(HEADER_2, "header of version 2")] * (not om.header.is_version_1)
-    found: list[dict[str, Any]] = []
     given = None if version is None else cann_version(version)
     if reasons:
         oldest, why = max(reasons, key=lambda reason: reason[0])
-        good = None if given is None else given >= oldest
-        told = why
-        if good is False:
-            reason = f"it was written by atc {writer}" if why == WRITTEN else f"its {why} needs CANN {oldest}"
-            told = f"{reason}, and {version} is older"
-        name = f"atc {writer}" if why == WRITTEN else f"CANN {oldest}"
-        found.append(_need("version", f"{name} or later", found=good, why=told))
-    elif version is not None:
-        found.append(_need("version", "any", found=True, why="header v1 is read by every version"))
+        found = [_oldest_need(oldest, why, writer, version)]
+    elif version is not None or written is not None:
+        found = [_need("version", "any", found=None if version is None else True, why=READ_BY_ALL)]
+    else:
+        found = []
     package = subject.model().attrs.get("opp_version")
     if om.header.is_unknow_model and isinstance(package, str) and package:
         same = None if given is None else cann_version(package) == given
@@ -200,6 +234,21 @@ def _version_needs(subject: Subject, model: dict[str, Any], version: str | None)
     if _is_own(writer):
         found.append(_need("loader", "gecli run", found=True, why="its tasks are simulated: no device executes them"))
     return found
+
+
+def _oldest_need(oldest: Version, why: str, writer: str, version: str | None) -> dict[str, Any]:
+    """What the oldest software is that reads the file, and whether `version` is as new."""
+    name = f"atc {writer} (CANN {oldest})" if why == WRITTEN else f"CANN {oldest}"
+    given = None if version is None else cann_version(version)
+    if version is None or given is None:
+        return _need("version", f"{name} or later", why=why)
+    good = _is_new_enough(version, writer) if why == WRITTEN else given >= oldest
+    if good is None:
+        why = f"{version} does not say whether it is as new as atc {writer}, which wrote it"
+    if good is False:
+        reason = f"it was written by atc {writer}" if why == WRITTEN else f"its {why} needs CANN {oldest}"
+        why = f"{reason}, and {version} is older"
+    return _need("version", f"{name} or later", found=good, why=why)
 
 
 def _is_own(text: str) -> bool:
