@@ -283,7 +283,8 @@ def _one_view(options: Options) -> list[Diagnostic]:
 def _without_its_view(options: Options) -> list[Diagnostic]:
     """Details of a view that is not asked for would change nothing."""
     given = next((name for name in VIEWS if options.get(name)), "")
-    in_effect = given or ("full" if options.flag("json") else "summary")
+    whole = not given and options.flag("json") and not options.flag("oneline")  # the one line is the summary's
+    in_effect = given or ("full" if whole else "summary")
     found = []
     for detail, views in DETAILS_OF_VIEWS:
         # A default that was only repeated (--hash) asks for nothing.
@@ -292,7 +293,8 @@ def _without_its_view(options: Options) -> list[Diagnostic]:
             continue
         flag = f"--{option.negative or option.name}"
         do = f"gecli inspect-om FILE --{views[0]} {flag}" + (f" {option.metavar}" if option.metavar else "")
-        shown = f"the view is --{given}" if given else "the view is the summary, or the whole model with --json"
+        do += " --json" if whole else ""
+        shown = f"the view is {f'--{given}' if given else 'the whole model (--json alone)' if whole else 'the summary'}"
         found.append(_problem("E10057", f"{flag} belongs to --{' and --'.join(views)}", shown, do, option=flag))
     if options.flag("origin-format") and not options.get("extract"):
         do = "gecli inspect-om FILE --extract all --to DIR --origin-format"

@@ -45,8 +45,51 @@ def test_strict_makes_a_line_bad_whose_file_has_a_warning(tmp_path: Path, inspec
     data[-1] ^= 1
     (tmp_path / "changed.om").write_bytes(data)
     mild, strict = inspect("changed.om", "--oneline"), inspect("changed.om", "--oneline", "--strict")
-    assert (mild.status, mild.out.split("  ")[1], "warning[" in mild.err) == (0, "ok", True)
+    assert (mild.status, mild.out.split("  ")[1], "warning[" in mild.err) == (0, "damaged", True)
     assert (strict.status, strict.out.split("  ")[1], "error[" in strict.err) == (3, "bad", True)
+
+
+def test_the_line_of_a_file_has_the_state_of_the_summary(tmp_path: Path, inspect: Inspect, digits_om: Path) -> None:
+    parts = json.loads(inspect(digits_om, "--partitions", "--json").out)["partitions"]
+    data = bytearray(digits_om.read_bytes())
+    data[next(part["offset"] for part in parts if part["name"] == "WEIGHTS_DATA")] ^= 1
+    (tmp_path / "digest.om").write_bytes(data)
+    data = bytearray(VAE.read_bytes())
+    data[541_498] ^= 1  # the mark of the first kernel
+    (tmp_path / "kernels.om").write_bytes(data)
+    (tmp_path / "tasks.om").write_bytes(wide_om((0, model_def('name: "m" graph { name: "g" }')), (2, b"\x52\xff")))
+    for name, said in (("digest", "bad-checksum"), ("kernels", "kernel store"), ("tasks", "TASK_INFO")):
+        summary = inspect(f"{name}.om", "--summary", "--json")
+        verdict = json.loads(summary.out)["verdict"]
+        line = inspect(f"{name}.om", "--oneline")
+        assert (line.status, line.out.split("  ")[1], said in line.out) == (summary.status, "damaged", True)
+        [row] = json.loads(inspect(f"{name}.om", "--oneline", "--json").out)["files"]
+        assert (row["ok"], row["state"], row["problems"]) == (False, "damaged", verdict["problems"])
+        assert row["error"] == verdict["problems"][0]
+    [row] = json.loads(inspect(digits_om, "--oneline", "--json").out)["files"]
+    assert (row["ok"], row["state"], row["error"], row["problems"], row["loads"]) == (True, "ok", None, [], None)
+
+
+def test_each_line_says_whether_the_file_loads_on_the_target(inspect: Inspect, digits_om: Path) -> None:
+    words = ("--oneline", "--target", "Ascend310", "--for-version", "8.0.RC1")
+    shown = inspect(VAE, digits_om, *words)
+    answers = [inspect(path, *words[1:]).out.splitlines()[-1].strip() for path in (VAE, digits_om)]
+    assert shown.status == 1
+    assert [line.split("  ")[-1] for line in shown.out.splitlines()] == answers
+    assert [answer.split(" on ")[0] for answer in answers] == ["loads", "does not load"]
+    rows = json.loads(inspect(VAE, digits_om, *words, "--json").out)["files"]
+    assert [(row["ok"], row["loads"], row["answer"]) for row in rows] == list(zip((True, True), (True, False), answers))
+    assert inspect(VAE, *words).status == 0
+    assert inspect(VAE, "--oneline", "--target", "Ascend999").status == 2
+
+
+def test_what_is_said_of_a_detail_without_its_view_fits_the_view(inspect: Inspect) -> None:
+    shown = inspect(VAE, "--json", "--target", "Ascend310")
+    assert shown.status == 2
+    assert "--target belongs to --summary" in shown.err + shown.out
+    assert "the view is the whole model (--json alone)" in shown.err + shown.out
+    assert "gecli inspect-om FILE --summary --target SOC --json" in shown.err + shown.out
+    assert "the view is the summary" in inspect(VAE, "--stats").err
 
 
 def test_the_status_of_several_files_is_that_of_the_first_bad_one(

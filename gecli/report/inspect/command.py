@@ -21,6 +21,7 @@ from gecli.wire.walker import WireError
 
 if TYPE_CHECKING:
     from gecli.options.values import Options
+    from gecli.report.inspect.load_needs import LoadTarget
     from gecli.report.inspect.salvage import Salvage
     from gecli.report.inspect.stored_data import Store
 
@@ -150,25 +151,32 @@ def _add(entry: dict[str, Any], view: View, warnings: Sequence[Diagnostic], scre
 
 
 def _one_line_each(options: Options, paths: list[str], screen: Screen, out: Output) -> int:
-    """Bad files are lines among the others; what is wrong with them is also said on stderr."""
+    """Bad files are lines among the others; what is wrong with them is also said on stderr.
+
+    The status is that of the first file that cannot be read (3) or, with a target, does not load there (1).
+    """
     from gecli.report.inspect.summary import oneline
     from gecli.report.inspect.summary_text import oneline_text
 
     status = 0
+    target = _target(options)
     rows: list[dict[str, Any]] = []
     for path in paths:
         with _placed(path) as place:
             try:
                 subject = open_subject(path, place)
-                row = oneline(subject)
+                if options.flag("strict"):
+                    _check_all(subject)  # the state counts what is found
+                row = oneline(subject, target, recursive=options.flag("recursive"))
                 problems = _warnings(subject, options, path, place)
             except InputError as error:
                 row, found = _bad_line(error, options, path, place)
                 problems = list(found.diagnostics)
         errors = [problem for problem in problems if problem.severity == "error"]
-        if errors and row["ok"]:  # what --strict makes of warnings
-            row |= {"ok": False, "error": errors[0].message}
-        status = status or next((error.exit_status for error in errors), 0)
+        if errors and row["state"] != "bad":  # what --strict makes of warnings
+            row |= {"ok": False, "state": "bad", "error": errors[0].message}
+        refused = target.is_asked and row["loads"] is False
+        status = status or next((error.exit_status for error in errors), 1 if refused else 0)
         screen.report(problems)
         rows.append(row)
         if not screen.json:
@@ -178,17 +186,25 @@ def _one_line_each(options: Options, paths: list[str], screen: Screen, out: Outp
     return status
 
 
+def _target(options: Options) -> LoadTarget:
+    from gecli.report.inspect.load_needs import LoadTarget
+
+    return LoadTarget(options.text("target"), options.text("for-version"))
+
+
 def _bad_line(error: InputError, options: Options, path: str, place: str) -> tuple[dict[str, Any], InputError]:
     """The line of a bad file: with --salvage what is left of it, too."""
     from gecli.report.inspect.summary import oneline
 
     found = _named(error, path, place)
-    row: dict[str, Any] = dict.fromkeys(("kind", "name", "soc", "signature", "size"))
+    row: dict[str, Any] = dict.fromkeys(("name", "soc", "signature", "size"))
     if options.flag("salvage"):
         rest = _salvage(path, place)
         row |= {} if rest is None else oneline(rest.subject)
         found = _with_salvage_given(found)
-    return row | {"path": path, "ok": False, "kind": found.kind or None, "error": found.first.message}, found
+    told = {"error": found.first.message, "problems": [each.message for each in found.diagnostics]}
+    bad = {"path": path, "ok": False, "state": "bad", "kind": found.kind or None, "loads": False, "answer": None}
+    return row | bad | told, found
 
 
 def _shown(options: Options, path: str, place: str, store: Store) -> tuple[View, Subject]:
@@ -219,11 +235,9 @@ def view_of(subject: Subject, options: Options, store: Store) -> View:
 
         return model_view(subject, store)
     if name == "summary":
-        from gecli.report.inspect.load_needs import LoadTarget
         from gecli.report.inspect.summary import summary_view
 
-        target = LoadTarget(options.text("target"), options.text("for-version"))
-        return summary_view(subject, target, recursive=options.flag("recursive"))
+        return summary_view(subject, _target(options), recursive=options.flag("recursive"))
     if name == "partitions":
         from gecli.report.inspect.partitions import partitions_view
 

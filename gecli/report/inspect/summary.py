@@ -17,7 +17,7 @@ from gecli.report.inspect.model_info import compare_info_list
 from gecli.report.inspect.nodes import nested_graphs
 from gecli.report.inspect.partitions import partition_rows
 from gecli.report.inspect.subject import Subject
-from gecli.report.inspect.summary_text import summary_blocks
+from gecli.report.inspect.summary_text import load_answer, summary_blocks
 from gecli.report.inspect.task_list import stored_code, task_counts
 from gecli.report.inspect.tensors import external_weights, held_tensors
 from gecli.report.inspect.variables import variable_totals
@@ -320,22 +320,34 @@ def _text(value: Any) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def oneline(subject: Subject) -> dict[str, Any]:
-    """Path, state, name, SoC, signature and size of one file; no signature where no model can be read."""
-    facts = summary_facts(subject)
+def oneline(subject: Subject, target: LoadTarget = ANYWHERE, *, recursive: bool = False) -> dict[str, Any]:
+    """Path, state, name, SoC, signature and size of one file; no signature where no model can be read.
+
+    The state is that of the summary's verdict, and so is the answer to whether it loads. Raises InvalidOption for a
+    target that cannot be.
+    """
+    facts = summary_facts(subject, target, recursive=recursive)
     model = facts.get("model") or {}
+    check_target(target, model.get("soc"))
     io = facts.get("io") or {"inputs": [], "outputs": []}
+    verdict = facts.get("verdict")
+    faults = [fault.message for fault in subject.faults]
+    problems = verdict["problems"] if verdict else faults
 
     def signature(rows: list[dict[str, Any]]) -> str:
         return ",".join(f"{row['name']}:{dtype_text(row['dtype'])}{shape_text(row['shape'])}" for row in rows)
 
     return {
         "path": subject.path,
-        "ok": True,
+        "ok": not faults,
+        "state": "damaged" if faults else "ok",
         "kind": subject.kind,
         "name": model.get("name") or (facts.get("header") or {}).get("name"),
         "soc": model.get("soc"),
         "signature": f"({signature(io['inputs'])}) -> ({signature(io['outputs'])})" if model else None,
         "size": subject.size_bytes,
-        "error": None,
+        "error": faults[0].replace(subject.place, subject.path) if faults else None,
+        "problems": [problem.replace(subject.place, subject.path) for problem in problems],
+        "loads": verdict["loads"] if verdict else None,
+        "answer": (load_answer(facts["needs"], verdict) if verdict else "") or None,
     }

@@ -46,7 +46,7 @@ def summary_blocks(facts: dict[str, Any]) -> list[Block]:
     blocks += [_line("needs", text) for text in _need_texts(facts["needs"])]
     blocks += [_line("note", cell(note, 400)) for note in facts["verdict"]["notes"]]
     blocks.append(_line("verdict", _verdict(facts["verdict"], len(lacks(facts["needs"])))))
-    answer = _answer(facts["needs"], facts["verdict"])
+    answer = load_answer(facts["needs"], facts["verdict"])
     return [*blocks, _line("", answer)] if answer else blocks
 
 
@@ -67,7 +67,7 @@ def _need_text(need: dict[str, Any]) -> str:
     return f"{need['what']}: {cell(need['name'])}" + (f" ({told})" if told else "")
 
 
-def _answer(needs: list[dict[str, Any]], verdict: dict[str, Any]) -> str:
+def load_answer(needs: list[dict[str, Any]], verdict: dict[str, Any]) -> str:
     """Whether the model loads where --target and --for-version say; without them, what is missing here."""
     places = [verdict["target"]] * (verdict["target"] is not None)
     places += [f"version {verdict['for_version']}"] * (verdict["for_version"] is not None)
@@ -241,10 +241,14 @@ def _line(label: str, text: str) -> str:
 
 def oneline_text(row: dict[str, Any]) -> str:
     """Path, state and what the file holds; of a bad one what is left of it, if that was asked for, and its fault."""
-    parts = [cell(row["path"]), "ok" if row["ok"] else "bad"]
+    parts = [cell(row["path"]), row["state"]]
     if row["size"] is not None:
         parts += [cell(row[key] or "-", 400) for key in ("name", "soc", "signature")]
         parts.append(size_text(row["size"]))
     if row["error"] is not None:
-        parts.append(cell(row["error"].removeprefix(f"{row['path']}: "), 400))
+        more = len(row["problems"]) - 1 if row["state"] == "damaged" else 0
+        told = cell(row["error"].removeprefix(f"{row['path']}: "), 400)
+        parts.append(told + (f" and {counted(more, 'more problem')}" if more > 0 else ""))
+    if row["answer"] is not None:
+        parts.append(row["answer"])
     return "  ".join(parts)
