@@ -228,3 +228,38 @@ def test_a_file_too_large_to_be_read_whole_is_sound_only_as_far_as_it_was_read(
     assert (mild.status, strict.status) == (0, 3)
     assert "sound" not in strict.out and "1 problem, payload digest wrong" in strict.out
     assert "error[G3006]" in strict.err
+
+
+def test_salvage_of_a_model_without_its_om_names_the_nodes_before_the_cut(tmp_path: Path, inspect: Inspect) -> None:
+    whole = VAE.read_bytes()
+    (tmp_path / "cut.def").write_bytes(whole[308:60_308])
+    (tmp_path / "cut.om").write_bytes(whole[:60_308])
+    shown = inspect("cut.def", "--salvage")
+    assert (shown.status, shown.err.count("error[G3004]")) == (3, 1)
+    assert shown.out.splitlines()[-1].startswith("27 nodes in the first 60000 of at least 140017 bytes of MODEL_DEF: ")
+    bare, held = (json.loads(inspect(name, "--salvage", "--json").out) for name in ("cut.def", "cut.om"))
+    assert bare["cut_model"]["nodes"] == held["cut_model"]["nodes"]
+    assert (bare["header"], bare["partitions"], bare["cut_model"]["bytes"]) == (None, [], 60_000)
+    again = inspect("cut.def", "--salvage", "--nodes")
+    assert (again.status, again.out, again.err) == (3, shown.out, shown.err)
+    assert inspect("cut.def", "--salvage", "--hex", "file:0:16").out.startswith("00000000  0a 05 68 68")
+    (tmp_path / "whole.def").write_bytes(whole[308:154_938])
+    sound = inspect("whole.def", "--salvage")
+    assert (sound.status, sound.out) == (0, inspect("whole.def").out)
+
+
+def test_a_model_without_its_om_says_that_its_features_are_laid_out_at_run_time(
+    tmp_path: Path, inspect: Inspect
+) -> None:
+    om = REAL / "hiai-resnet20_quant8.om"
+    (tmp_path / "m.def").write_bytes(om.read_bytes()[272:])
+    memory = [next(line for line in inspect(path).out.splitlines() if line.startswith("memory")) for path in
+              (om, "m.def")]  # fmt: skip
+    assert "features laid out at run time" in memory[0] and memory[0] == memory[1]
+
+
+@pytest.mark.parametrize("view", ["kernels", "tasks", "partitions"])
+def test_a_view_of_a_container_names_what_a_model_without_it_lacks(view: str, tmp_path: Path, inspect: Inspect) -> None:
+    (tmp_path / "m.def").write_bytes((REAL / "hiai-relu.om").read_bytes()[272:])
+    shown = inspect("m.def", f"--{view}")
+    assert (shown.status, f"a ModelDef file has no {view}" in shown.err) == (3, True)

@@ -148,6 +148,8 @@ def test_documents_of_several_files_and_of_damage_have_schemas(
     (tmp_path / "cut.om").write_bytes(digits_om.read_bytes()[:5000])
     assert check("salvage", inspect("cut.om", "--salvage", "--json").out)["cut_model"]["nodes"]
     (tmp_path / "late.om").write_bytes(digits_om.read_bytes()[:20_000])
+    (tmp_path / "cut.def").write_bytes((REAL / "ascend310-2022-vae.om").read_bytes()[308:60_308])
+    assert check("salvage", inspect("cut.def", "--salvage", "--json").out)["header"] is None
     assert check("salvage", inspect("late.om", "--salvage", "--json").out)["model"]["name"] == "digits"
     assert check("io", inspect("late.om", "--salvage", "--io", "--json").out)["inputs"]
     files = check("files", inspect(digits_om, "cut.om", "--io", "--json").out)

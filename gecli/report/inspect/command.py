@@ -211,6 +211,8 @@ def _shown(options: Options, path: str, place: str, store: Store) -> tuple[View,
     subject = open_subject(path, place)
     if options.flag("strict") and not any(options.get(name) for name in VIEWS if name != "summary"):
         _check_all(subject)  # the verdict of the summary counts what is found
+    if options.flag("salvage") and subject.kind == "model-def":
+        subject.model()  # nothing else is in the file: of one that cannot be read the nodes in front of the fault
     return _view_or_files(subject, options, store), subject
 
 
@@ -397,7 +399,7 @@ def _remedy(diagnostic: Diagnostic) -> str:
 
 
 def _joined(first: Sequence[Diagnostic], second: Sequence[Diagnostic]) -> InputError:
-    joined = InputError.of([*first, *second])
+    joined = InputError.of([*first, *(each for each in second if each not in first)])
     assert isinstance(joined, InputError)
     return joined
 

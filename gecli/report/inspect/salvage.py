@@ -30,7 +30,10 @@ GRAPH_FIELD = next(number for number, spec in MODEL.fields.items() if spec.messa
 
 @dataclass(slots=True)
 class Salvage:
-    """`subject` has the partitions that are whole and the weights as far as they are there; `rows` has the table."""
+    """`subject` has the partitions that are whole and the weights as far as they are there; `rows` has the table.
+
+    A ModelDef without its OM has neither header nor table: its one row is the message itself.
+    """
 
     subject: Subject
     rows: list[dict[str, Any]]
@@ -51,21 +54,23 @@ class Salvage:
     def overview(self) -> View:
         """Header, partitions and the model, as far as they are there."""
         subject = self.subject
-        om = subject.container
+        om = subject.om
         document: dict[str, Any] = {
             "file": {"path": subject.path, "size": subject.size_bytes, "kind": "damaged"},
-            "header": header_json(om),
-            "partitions": self.rows,
+            "header": None if om is None else header_json(om),
+            "partitions": [] if om is None else self.rows,
             "model": self._model(),
             "cut_model": None,
         }
         if document["model"] is None:
             document["cut_model"] = self._cut_model()
         document["problems"] = [warning.message for warning in subject.warnings]
-        return View("salvage", document, [*_blocks(document, om.header.payload_bytes), *_problems(subject.faults)])
+        declared = 0 if om is None else om.header.payload_bytes
+        return View("salvage", document, [*_blocks(document, declared), *_problems(subject.faults)])
 
     def _model(self) -> dict[str, Any] | None:
-        if self.subject.container.root.partition(PartitionType.MODEL_DEF) is None:
+        om = self.subject.om
+        if om is None or om.root.partition(PartitionType.MODEL_DEF) is None:
             return None
         model = self.subject.model_or_none()
         if model is None:
@@ -89,11 +94,13 @@ class Salvage:
 
 
 def salvage(path: str, place: str) -> Salvage | None:
-    """What is left of the file; None when it does not begin as an OM with a whole header."""
+    """What is left of the file; None when it begins neither as an OM with a whole header nor as a ModelDef."""
     with opened(place) as handle:
         size = os.fstat(handle).st_size
         head = pread(handle, 0, HEADER_BYTES)
-        if len(head) < HEADER_BYTES or head[:4] != MAGIC:
+        if head[:4] != MAGIC:
+            return _bare(path, place, size)
+        if len(head) < HEADER_BYTES:
             return None
         header = parse_header(head)
         flow = header.modeltype == FLOW_MODEL and not header.is_version_1
@@ -107,6 +114,20 @@ def salvage(path: str, place: str) -> Salvage | None:
         if row["available"] < row["size"]
     }
     return Salvage(Subject(path, place, "om", size, om, cut_parts=cut), rows)
+
+
+def _bare(path: str, place: str, size: int) -> Salvage | None:
+    """A ModelDef without its OM: as long as its fields say, as far as they can be followed."""
+    from gecli.loading.sniff import FileKind, outline, sniff
+    from gecli.wire.byte_source import FileSource
+
+    if sniff(place) is not FileKind.AIR:
+        return None
+    with FileSource(place) as source:
+        fields = outline(source, 0, size)
+    declared = max([size, *(offset + length for _, offset, length in fields.values())])
+    row = {"type": PartitionType.MODEL_DEF, "name": "MODEL_DEF", "offset": 0, "size": declared, "available": size}
+    return Salvage(Subject(path, place, "model-def", size), [row])
 
 
 def _tables(handle: int, size: int, wide: bool, count: int) -> tuple[list[dict[str, Any]], list[OmModel]]:
@@ -131,22 +152,30 @@ def _is_whole(parts: list[Partition]) -> bool:
 
 def _blocks(document: dict[str, Any], declared: int) -> Iterator[Block]:
     yield f"salvaged from {cell(document['file']['path'])}, {document['file']['size']} bytes"
-    yield f"header says {declared} bytes behind it, name {cell(document['header']['name']) or '-'}"
-    rows = document["partitions"]
+    if document["header"] is not None:
+        yield f"header says {declared} bytes behind it, name {cell(document['header']['name']) or '-'}"
+        yield _table_of(document["partitions"])
+    least = "at least " if document["header"] is None else ""  # behind the cut more fields may have stood
+    yield from _model_lines(document["model"], document["cut_model"], least)
+
+
+def _table_of(rows: list[dict[str, Any]]) -> Table:
     columns: tuple[str, ...] = ("#", "partition", "offset", "bytes", "there")
     keys: tuple[str, ...] = ("index", "name", "offset", "size", "available")
     if any(row["model"] for row in rows):
         columns, keys = ("model", *columns), ("model", *keys)
     cells = [tuple(str(row[key]) for key in keys) for row in rows]
-    yield Table(columns, cells, frozenset(columns) - {"partition"})
-    model, cut = document["model"], document["cut_model"]
+    return Table(columns, cells, frozenset(columns) - {"partition"})
+
+
+def _model_lines(model: dict[str, Any] | None, cut: dict[str, Any] | None, least: str) -> Iterator[str]:
     if model is not None:
         nodes = sum(graph["nodes"] for graph in model["graphs"])
         yield f"model {cell(model['name'])}: {nodes} nodes, MODEL_DEF is whole"
     if cut is not None:
         counts = Counter(node["type"] for node in cut["nodes"])
         shown = ", ".join(f"{cell(name, 40)} {count}" for name, count in counts.most_common(SHOWN_TYPES))
-        yield f"{len(cut['nodes'])} nodes in the first {cut['bytes']} of {cut['of']} bytes of MODEL_DEF" + (
+        yield f"{len(cut['nodes'])} nodes in the first {cut['bytes']} of {least}{cut['of']} bytes of MODEL_DEF" + (
             f": {shown}" if shown else ""
         )
 

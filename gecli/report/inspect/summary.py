@@ -179,9 +179,15 @@ def _held_weights(subject: Subject) -> dict[str, int]:
 
 
 def _laid_out(subject: Subject, attrs: Mapping[str, Any]) -> str:
-    """When feature memory is planned: by the compiler, or where shapes are not known before (om-format.md, dynamic)."""
+    """When feature memory is planned: by the compiler, or where shapes are not known before (om-format.md, dynamic).
+
+    Without its OM a model says so by a size of 0: inputs and outputs alone would take more. One that was not compiled
+    has no size at all.
+    """
     om = subject.om
-    if attrs.get("memory_size") or om is None:
+    if om is None:
+        return "at run time" if attrs.get("memory_size") == 0 else "in the file"
+    if attrs.get("memory_size"):
         return "in the file"
     return "at run time" if om.header.is_unknow_model or om.is_mobile else "in the file"
 

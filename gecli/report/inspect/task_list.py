@@ -174,6 +174,9 @@ def stored_code(subject: Subject) -> dict[str, list[dict[str, Any]]]:
 
 
 def kernels_view(subject: Subject) -> View:
+    """Raises InputError for a file without a container."""
+    if subject.om is None:
+        raise subject.lacks("kernels")
     document = stored_code(subject)
     kernels, libraries, tilings = document.values()
     blocks: list[Block] = []
