@@ -105,7 +105,7 @@ def model_outputs(nodes: list[OpDesc], attrs: Mapping[str, Any]) -> tuple[Tensor
         told: tuple[tuple[str, int], ...] = getattr(output.graph, "output_sources", ())  # of a file that was read
         sources = [*told, *((port.node.name, port.index) for port in ports[len(told) :])]
         names = [f"output_{i}_{name}_{index}" for i, (name, index) in enumerate(sources[: len(ports)])]
-    names = _made_unique(names)
+    names = made_unique(names)
     return tuple(Tensor(name, port, port.desc.logical()) for name, port in zip(names, ports))
 
 
@@ -115,7 +115,8 @@ def _tensor_name(entry: str | bytes, port: Port) -> str:
     return text.removeprefix(f"{port.node.name}:{port.index}:")
 
 
-def _made_unique(names: list[str]) -> list[str]:
+def made_unique(names: list[str]) -> list[str]:
+    """The names of outputs, those that are there already with `#1`, `#2` behind them."""
     seen: dict[str, int] = {}
     result = []
     for name in names:

@@ -153,3 +153,23 @@ def test_salvage_lists_the_partitions_of_a_cut_file_and_the_model_that_is_whole(
     assert "truncated" in shown.err
     row = next(line.split() for line in shown.out.splitlines() if "WEIGHTS_DATA" in line)
     assert row == ["1", "WEIGHTS_DATA", "154938", "386560", str(200_000 - 154_938)]
+
+
+@pytest.mark.parametrize("name", ["ascend310-2020-conv_pad", "ascend310-2021-a3c_pong", "ascend310-2022-vae"])
+def test_outputs_are_named_as_a_run_names_them(name: str, inspect: Inspect) -> None:
+    from gecli.artifacts.om_file import read_om
+    from gecli.runtime.interface import model_outputs
+
+    path = REAL / f"{name}.om"
+    model = read_om(str(path)).model(0)
+    run = [output.name for output in model_outputs(list(model.root.nodes), model.attrs)]
+    rows = json.loads(inspect(path, "--io", "--json").out)["outputs"]
+    assert [row["name"] for row in rows] == run
+
+
+def test_a_name_that_a_query_makes_longer_is_shown_too(inspect: Inspect) -> None:
+    shown = inspect(REAL / "ascend310-2020-conv_pad.om", "--io")
+    assert shown.out.splitlines()[2:4] == [
+        "output 0  output  FLOAT  NCHW    [1,256,1,2048]  NCHW           [1,256,1,2048]  2097152",
+        "output 0 is output:0 in a query of the model on a device",
+    ]

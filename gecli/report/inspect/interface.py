@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from gecli.artifacts.inout_info import InOutInfo, dtype_name, inout_of, plain_bytes
@@ -14,7 +15,7 @@ from gecli.report.inspect.view import Block, Table, View, cell
 from gecli.report.sizes import dtype_text, shape_text
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from gecli.artifacts.inout_info import ModelTensor
     from gecli.ir.tensor_desc import TensorDesc
@@ -61,13 +62,14 @@ def interface_facts(subject: Subject) -> dict[str, Any]:
     inputs, outputs = _origins(model.root) if model is not None and model.graphs else ({}, [])
     input_rows = [_row(k, tensor, *inputs.get(tensor.name, (None, None))) for k, tensor in enumerate(info.inputs)]
     ends = outputs if len(outputs) == len(info.outputs) else [("", None, None)] * len(info.outputs)
+    output_rows = [
+        _row(k, tensor, desc, other, port) for k, (tensor, (port, desc, other)) in enumerate(zip(info.outputs, ends))
+    ]
+    _name_as_in_a_run(output_rows, {} if model is None else model.attrs)
     return {
         "source": "graph" if stored is None else "MODEL_INOUT_INFO",
         "inputs": input_rows,
-        "outputs": [
-            _row(k, tensor, desc, other, port)
-            for k, (tensor, (port, desc, other)) in enumerate(zip(info.outputs, ends))
-        ],
+        "outputs": output_rows,
         "gears": _gears(info),
     }
 
@@ -173,6 +175,19 @@ def _differing(desc: TensorDesc | None, others: Sequence[TensorDesc], index: int
         return None
     same = (desc.dtype, desc.format, desc.shape) == (other.dtype, other.format, other.shape)
     return None if same else other
+
+
+def _name_as_in_a_run(outputs: list[dict[str, Any]], attrs: Mapping[str, Any]) -> None:
+    """Names without what a query adds: `:0` where the model has a name without a port (om-format.md 8.3)."""
+    from gecli.runtime.interface import OUT_NODES, made_unique
+
+    stored = attrs.get(OUT_NODES)
+    if isinstance(stored, tuple) and len(stored) == len(outputs):
+        for row, entry in zip(outputs, stored):
+            if isinstance(entry, str) and re.fullmatch(re.escape(entry) + r":\d+", row["name"]) and ":" not in entry:
+                row["name"] = entry
+    for row, name in zip(outputs, made_unique([row["name"] for row in outputs])):
+        row["name"] = name
 
 
 def _other_side(kind: str, row: dict[str, Any]) -> str:
