@@ -44,7 +44,7 @@ _VERSION = re.compile(r"(?P<graph>.+)_(?P<slice>\d+)_\d{19,}", re.ASCII)
 _TEMPORARY = re.compile(r"\..+\.tmp\.\d+\.[0-9a-f]+")
 BROKEN, STALE, ORPHAN = "jit-broken", "jit-stale", "jit-orphan"
 NO_ENTRY, NO_GUARD, OTHER_SLICE = "it has no entry", "its entry has no guard", "its entry is of another slice"
-OTHER_TOOL = "its entry was made by another version of gecli or with other options"
+OTHER_TOOL = "its entry was made with other options, or by another version of gecli"
 NEVER_TAKEN = (NO_ENTRY, NO_GUARD, OTHER_SLICE)
 
 
