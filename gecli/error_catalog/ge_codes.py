@@ -359,8 +359,10 @@ GE_CODES: dict[str, Entry] = {
     "E13010": Entry(
         INPUT,
         "operator type is not supported",
-        "The front end has no translation for this type.",
-        "Replace the node, or use --allow-unsupported to keep it; such a model cannot be run.",
+        "The front end has no translation for this type; in `gecli run`, the simulator has no kernel for it, or its "
+        "attributes are not those of the type, as in OM files of atc, whose nodes have device types.",
+        "Replace the node, or use --allow-unsupported to keep it; such a model cannot be run. For an OM of atc, "
+        "`gecli compile` its source model and run that; `gecli inspect-om` shows the OM.",
     ),
     "E13014": Entry(
         INPUT,

@@ -60,12 +60,17 @@ def scan(argv: list[str]) -> Scan:
     return scanner.result
 
 
+_OF_ATC = ("mode", "om")  # of `atc --mode=1 --om=FILE --json=OUT`
+
+
 class _Scanner:
     def __init__(self, subcommand: str) -> None:
         self.result = Scan(subcommand, {}, [], [], [])
         self.verbosity = 0
+        self.words: list[str] = []
 
     def run(self, words: list[str]) -> None:
+        self.words = words
         index = 0
         while index < len(words):
             word = words[index]
@@ -137,7 +142,7 @@ class _Scanner:
                 "E10055",
                 f'--json takes no value here, got "{attached}"',
                 why="--json=FILE is the output path of gecli compile with --mode=1",
-                do="--json > FILE",
+                do=f"--json > {attached}",
             )
         return 0
 
@@ -182,12 +187,16 @@ class _Scanner:
             self.error("E10055", f"unknown option {word}", **_ge_advice(word.lstrip("-").partition("=")[0], value))
             return
         elsewhere = [other for other in subcommands_with(name) if other != subcommand]
+        if "compile" in elsewhere and "cache why" in elsewhere:
+            elsewhere.remove("cache why")  # it takes the options of a compile to tell of that
         known = [other for other in flags_of(subcommand) if len(other) > 1]
         # Prefixes are not accepted, because they would change their meaning when options are added.
         near = [other for other in known if len(name) > 2 and other.startswith(name)][:3] or closest(name, known)
         advice = " or ".join(f"--{other}{equals}{value}" for other in near)
         if elsewhere:
             advice = " or ".join(f"gecli {other} {word}" for other in elsewhere)
+        if subcommand == "inspect-om" and name in _OF_ATC:
+            advice = _as_atc_has_it(self.words)
         command = f"gecli {subcommand}".rstrip()
         why = f"it is an option of gecli {', '.join(elsewhere)}" if elsewhere else f"{command} has no such option"
         self.error("E10055", f"unknown option {word.partition('=')[0]}", why=why, do=advice or f"{command} --help")
@@ -201,6 +210,18 @@ class _Scanner:
         from gecli.errors import Diagnostic
 
         self.result.warnings.append(Diagnostic(code, message, severity=severity))
+
+
+def _as_atc_has_it(words: list[str]) -> str:
+    """The whole command for `--mode=1 --om=X --json=Y`: with half of it the next error would follow."""
+    given = dict(word.lstrip("-").partition("=")[::2] for word in words if word.startswith("-") and "=" in word)
+    plain = [word for word in words if not word.startswith("-")]
+    mode = given.get("mode") or next((word for word in plain if word.isdecimal()), "1")
+    om = given.get("om") or next((word for word in plain if not word.isdecimal()), "FILE")
+    if mode == "6":
+        return f"gecli compile --mode=6 --om={om}, or gecli inspect-om {om} --info"
+    out = given.get("json") or "OUT.json"
+    return f"gecli compile --mode={mode} --om={om} --json={out}, or gecli inspect-om {om} --atc-json -o {out}"
 
 
 def _take_subcommand(argv: list[str]) -> tuple[list[str], str, Diagnostic | None]:

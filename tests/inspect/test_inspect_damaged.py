@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from .conftest import REAL, Inspect, model_def, wide_om
+from .conftest import REAL, Files, Inspect, model_def, wide_om
 
 VAE = REAL / "ascend310-2022-vae.om"
 MODEL_DEF = slice(308, 308 + 154630)
@@ -263,3 +263,16 @@ def test_a_view_of_a_container_names_what_a_model_without_it_lacks(view: str, tm
     (tmp_path / "m.def").write_bytes((REAL / "hiai-relu.om").read_bytes()[272:])
     shown = inspect("m.def", f"--{view}")
     assert (shown.status, f"a ModelDef file has no {view}" in shown.err) == (3, True)
+
+
+def test_a_damaged_variable_record_is_called_one_by_its_name_or_its_first_bytes(
+    tmp_path: Path, inspect: Inspect, files: Files
+) -> None:
+    whole = files["rdcpkt"].read_bytes()
+    for name, data in (("cut.rdcpkt", whole[:300]), ("cut", whole[:300]), ("text.rdcpkt", b"no record\n")):
+        (tmp_path / name).write_bytes(data)
+        shown = inspect(name)
+        assert (shown.status, "give the .om" in shown.err) == (3, False)
+        assert f"error[G3007]: {name}: damaged variable record: " in shown.err
+    (tmp_path / "text").write_bytes(b"no record\n")
+    assert "not an OM file" in inspect("text").err

@@ -47,11 +47,31 @@ def test_a_device_format_is_converted_back_on_demand(inspect: Inspect, conv_trai
     shown = json.loads(inspect(conv_train_om, *options).out)
     array = np.load(Path("out") / shown["tensors"][0]["file"])
     assert list(array.shape) == row["origin_shape"]
+    sidecar = json.loads((Path("out") / shown["tensors"][0]["file"]).with_suffix(".json").read_text())
+    assert (sidecar["format"], sidecar["storage_shape"]) == (sidecar["origin_format"], row["origin_shape"])
+    assert (sidecar["stored_format"], sidecar["stored_shape"]) == ("FRACTAL_Z", row["shape"])
 
 
 def test_a_name_that_is_not_there_is_a_usage_error_with_the_nearest_one(inspect: Inspect, digits_om: Path) -> None:
     shown = inspect(digits_om, "--extract", "conv1_filter", "--to", "out")
     assert (shown.status, "no tensor 'conv1_filter'" in shown.err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("name", "do"),
+    [
+        ("dynamic_const_5478_3", "--extract dynamic_const_5478_30"),
+        ("*_5478_33*", "--extract dynamic_const_5478_33"),
+        ("dynamic_const_5478_3[01]", "--extract dynamic_const_5478_31 --extract dynamic_const_5478_30"),
+        ("dynamic_const*", " and so on, or --extract all"),
+        ("nothing*", "gecli inspect-om FILE --tensors"),
+    ],
+)
+def test_the_advice_for_a_name_that_is_not_there_can_be_typed(name: str, do: str, inspect: Inspect) -> None:
+    shown = inspect(REAL / "ascend310-2022-vae.om", "--extract", name, "--to", "out")
+    advice = shown.err.splitlines()[-1]
+    assert shown.status == 2 and advice.endswith(do) and not set("[]'") & set(advice)
+    assert ("takes names and no patterns" in shown.err) is any(mark in name for mark in "*[")
 
 
 @pytest.mark.parametrize("options", [["--extract", "all"], ["--to", "out"]])

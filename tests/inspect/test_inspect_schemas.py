@@ -137,6 +137,13 @@ def test_a_cache_index_has_a_summary(inspect: Inspect, files: Files) -> None:
     ]
 
 
+@pytest.mark.parametrize("kind", ["rdcpkt", "session"])
+def test_the_document_of_a_record_holds_its_variables(kind: str, inspect: Inspect, files: Files) -> None:
+    document = check("model", inspect(files[kind], "--json").out)
+    variables = json.loads(inspect(files[kind], "--vars", "--json").out)["variables"]
+    assert document["variables"] == variables and variables
+
+
 def test_the_document_with_its_data_has_the_schema_too(inspect: Inspect, digits_om: Path) -> None:
     check("model", inspect(digits_om, "--json", "--full", "--embed-data").out)
     check("model", inspect(digits_om, "--json", "--data-file", "data.bin").out)

@@ -28,6 +28,21 @@ def test_an_unknown_word_is_answered_with_what_there_is(words: list[str], why: s
 
 
 @pytest.mark.parametrize(
+    ("words", "do"),
+    [
+        (["--om=X", "--mode=1", "--json=F"], "gecli compile --mode=1 --om=X --json=F, or "
+         "gecli inspect-om X --atc-json -o F"),
+        (["--mode", "1", "--om", "X"], "gecli compile --mode=1 --om=X --json=OUT.json, or "
+         "gecli inspect-om X --atc-json -o OUT.json"),
+        (["X.om", "--mode=6"], "gecli compile --mode=6 --om=X.om, or gecli inspect-om X.om --info"),
+    ],
+)  # fmt: skip
+def test_the_spelling_of_atc_is_answered_with_the_whole_command(words: list[str], do: str) -> None:
+    unknown = [each for each in scan(["inspect-om", *words]).problems if each.message.startswith("unknown option")]
+    assert unknown and {each.remedy() for each in unknown} == {do}
+
+
+@pytest.mark.parametrize(
     ("subcommand", "key", "text", "do"),
     [
         ("cache gc", "max-age", "2x", "--max-age 30d"),

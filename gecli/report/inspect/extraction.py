@@ -7,7 +7,11 @@ import io
 import json
 import os
 import re
+import shlex
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from fnmatch import fnmatchcase
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -30,6 +34,9 @@ ALL = "all"
 # out of proportion to the file, as only hostile ones are, those that are whole appear first.
 WAITING_COST, WAITING_BYTES = 6000, 4 << 20
 DIGEST_BYTES = 32  # SHA-256
+NAMELESS = "(which has no name)"
+SHOWN_NAMES = 4  # tensors that an advice names
+SHOWN_FILES = 4  # weight files that a line names
 NAME_BYTES = 200  # leaves room for the suffixes below the usual limit of 255
 WIDENED = {DataType.INT4: np.int8, DataType.INT2: np.int8}
 
@@ -58,16 +65,22 @@ def extract(subject: Subject, names: Sequence[str], directory: str, *, origin_fo
     rows = PackedRows(written())
     if ALL in names and len(rows):
         _publish(os.path.join(directory, "manifest.json"), _manifest(rows))
-    outside = sum(1 for _ in external_weights(subject)) if ALL in names else 0
+    outside = Counter(row["file"] or NAMELESS for row in external_weights(subject)) if ALL in names else Counter[str]()
     if missing:
         subject.warnings.append(_not_there(subject, missing))
     lacking = [{"name": each.name, **_held(each)} for each in missing]
     lines = _lines(rows, missing, directory, is_all=ALL in names, outside=outside)
-    return View("extract", {"directory": directory, "tensors": rows.as_list(), "missing": lacking}, [lines])
+    document = {"directory": directory, "tensors": rows.as_list(), "missing": lacking, "weight_files": dict(outside)}
+    return View("extract", document, [lines])
 
 
 def _lines(
-    rows: PackedRows[dict[str, Any]], missing: list[HeldTensor], directory: str, *, is_all: bool, outside: int
+    rows: PackedRows[dict[str, Any]],
+    missing: list[HeldTensor],
+    directory: str,
+    *,
+    is_all: bool,
+    outside: Counter[str],
 ) -> Iterator[str]:
     for row in rows:
         yield f"{os.path.join(directory, row['file'])}  {cell(row['name'])}  {row['dtype']} {row['shape']}"
@@ -77,7 +90,11 @@ def _lines(
     manifest = ", all of them in manifest.json" if is_all and len(rows) else ""
     yield f"{counted(len(rows), 'tensor')} written{beside}{manifest}"
     if outside:
-        yield f"not written: {counted(outside, 'tensor')} in weight files, which are not opened"
+        shown = ", ".join(cell(file) for file in islice(outside, SHOWN_FILES))
+        more = f" and {len(outside) - SHOWN_FILES} more" if len(outside) > SHOWN_FILES else ""
+        files = f"weight file{'s' if len(outside) > 1 else ''} {shown}{more}"
+        count = counted(outside.total(), "tensor")
+        yield f"not written: {count} in {files}, not opened; --tensors has the place of each"
 
 
 def _manifest(rows: PackedRows[dict[str, Any]]) -> Iterator[bytes]:
@@ -153,17 +170,25 @@ def _not_held(subject: Subject, name: str) -> InvalidOption:
     if outside is not None:
         return InvalidOption(
             "E10001", f"tensor {name!r} is not in the OM", option="--extract",
-            why=f"its bytes are in the weight file {outside['file'] or '(which has no name)'}, which is not opened",
+            why=f"its bytes are in the weight file {outside['file'] or NAMELESS}, which is not opened",
             do="gecli inspect-om FILE --tensors",
         )  # fmt: skip
     from gecli.options.spelling import closest
 
     held = [each.name for each in held_tensors(subject)]
-    near = closest(name, held)
+    is_pattern = any(mark in name for mark in "*?[")
+    near = [each for each in held if fnmatchcase(each, name)] if is_pattern else closest(name, held)
+    shown = near[:SHOWN_NAMES]
+    why = f"{len(held)} tensors are there"
+    if is_pattern:
+        why = f"--extract takes names and no patterns; of the {counted(len(held), 'tensor')} {len(near)} match this one"
+    elif shown:
+        why += f", {'one is' if len(shown) == 1 else 'among them'} {', '.join(shown)}"
+    do = " ".join(f"--extract {shlex.quote(each)}" for each in (shown if is_pattern else shown[:1]))
     return InvalidOption(
-        "E10001", f"the file holds no tensor {name!r}", option="--extract",
-        why=f"{len(held)} tensors are there" + (f", one is {near}" if near else ""),
-        do=f"--extract {near}" if near else "gecli inspect-om FILE --tensors",
+        "E10001", f"the file holds no tensor {name!r}", option="--extract", why=why,
+        do=do + (" and so on, or --extract all" if len(near) > SHOWN_NAMES else "")
+        or "gecli inspect-om FILE --tensors",
     )  # fmt: skip
 
 
@@ -186,6 +211,8 @@ def _write(subject: Subject, each: HeldTensor, directory: str, stem: str, origin
         "storage_shape": list(desc.shape),
         "origin_format": desc.logical_format.name,
         "origin_shape": list(desc.logical_shape),
+        "stored_format": weight.desc.format.name,  # in the OM, also where --origin-format converted the data
+        "stored_shape": list(weight.desc.shape),
     }
     _publish(os.path.join(directory, f"{stem}.json"), [_json(sidecar)])
     shown = desc_json(desc) or {}

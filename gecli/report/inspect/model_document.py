@@ -44,6 +44,10 @@ def model_view(subject: Subject, store: Store = no_data) -> View:
     """`store` adds data (or the place where it was put) to every value of bytes."""
     if subject.kind in WITHOUT_GRAPH:
         facts = summary_facts(subject)
+        if subject.kind != "idx":
+            from gecli.report.inspect.variables import vars_view
+
+            facts["variables"] = vars_view(subject).document["variables"]
         return View("model", {**facts, "file": _file(subject)})
     om = subject.om
     document: dict[str, Any] = {"file": _file(subject), "models": []}

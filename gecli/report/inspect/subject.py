@@ -287,6 +287,8 @@ def open_subject(path: str, place: str | None = None) -> Subject:
             return Subject(path, place, "rdcpkt", size)
         if _is_session(place):
             return Subject(path, place, "session", size)
+    if kind is FileKind.UNKNOWN and (path.endswith(".rdcpkt") or _begins_as_record(place)):
+        _read_damaged_record(path, place)
     if kind in (FileKind.OM, FileKind.OM2, FileKind.ZIP, FileKind.SVP, FileKind.GIT_LFS, FileKind.UNKNOWN):
         om = read_om(place)
         return Subject(path, place, om.kind, size, om, list(om.warnings))
@@ -369,6 +371,39 @@ def _is_record(path: str) -> bool:
         if is_about_memory(error):
             raise
         return False
+
+
+def _begins_as_record(path: str) -> bool:
+    """The first fields of a VarMatchInfo with variables behind it, whatever is wrong further on."""
+    from gecli.loading.sniff import outline
+    from gecli.wire.byte_source import FileSource
+
+    with FileSource(path) as source:
+        if source.read(0, 1) not in (b"\x0a", b"\x12"):
+            return False
+        fields = outline(source, 0, source.size)
+        insides = [outline(source, offset, min(offset + length, source.size)) for _, offset, length in fields.values()]
+    entries = [entry for inside in insides for entry in inside.items()]
+    return (
+        bool(entries)
+        and set(fields) <= {1, 2}
+        and all(wire == 2 for wire, _, _ in fields.values())
+        and all(number <= 4 and wire == 2 for number, (wire, _, _) in entries)
+    )
+
+
+def _read_damaged_record(path: str, place: str) -> None:
+    """Raises InputError (rdcpkt_corrupt) that says what is wrong with the record."""
+    from gecli.artifacts.rdcpkt import read_rdcpkt
+
+    try:
+        read_rdcpkt(place)
+    except InputError as error:
+        prefix = "the variable record cannot be read: "
+        raise InputError.of(
+            replace(each, message=f"{path}: damaged variable record: {each.message.removeprefix(prefix)}")
+            for each in error.diagnostics
+        ) from error
 
 
 def _is_bundle(path: str) -> bool:
