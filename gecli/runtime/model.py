@@ -216,6 +216,11 @@ def require_supported(nodes: list[OpDesc], path: str) -> None:
         raise unsupported(nodes, path)
 
 
+def cannot_be_executed(node: OpDesc) -> bool:
+    """Whether the type has no kernel, or the attributes are not those that it needs."""
+    return _without_kernel(node) or bool(_unreadable(node))
+
+
 def _without_kernel(node: OpDesc) -> bool:
     kind = find(node.type)
     return kind is None or (not hasattr(kind.cls, "kernel") and node.type not in _WITHOUT_KERNEL)

@@ -94,7 +94,7 @@ def test_without_the_record_beside_the_file_roads_are_unknown(
     assert "no variable record beside the file" in shown.out
     document = json.loads(inspect("alone.om", "--vars", "--json").out)
     assert {json.dumps(row["road"]) for row in document["variables"]} == {"null"}
-    assert "needs      variable record: alone.rdcpkt (missing)" in inspect("alone.om").out
+    assert "needs      variable record: alone.rdcpkt (not there: it runs without, but" in inspect("alone.om").out
 
 
 def test_the_address_map_has_no_overlap_and_covers_every_byte(inspect: Inspect, conv_train_om: Path) -> None:

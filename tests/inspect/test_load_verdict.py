@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
 import struct
+import subprocess
+import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gecli.artifacts.rdcpkt import read_rdcpkt, write_rdcpkt
 from gecli.report.inspect.load_needs import Version, cann_version
+from gecli.variables.var_match import VarMatch
 
-from .conftest import REAL, Inspect, model_def, wide_om
+from .conftest import REAL, REPOSITORY, Inspect, model_def, wide_om
 
 VAE = REAL / "ascend310-2022-vae.om"  # Ascend310, atc 1.80.T15 (CANN 5.0.4), header v2
 PONG = REAL / "ascend310-2021-a3c_pong.om"  # no chip recorded, atc 1.75.22
@@ -240,3 +246,64 @@ def test_versions_are_in_the_order_of_their_release() -> None:
     texts = ["1.75.22", "5.0.4", "1.81.T11", "5.1.0", "7.0.0", "8.0.alpha003", "8.0.RC1", "8.0.RC2", "7.6.0.1", "8.1"]
     versions = [cann_version(text) for text in texts]
     assert versions == sorted(version for version in versions if version is not None)
+
+
+@pytest.fixture(scope="module")
+def again(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model of another compiler, written again from its document: sound, with operators that gecli cannot execute."""
+    directory = tmp_path_factory.mktemp("again")
+    gecli_in(directory, "inspect-om", str(VAE), "--json", "--data-file", "vae.bin", "-o", "vae.json")
+    gecli_in(directory, "compile", "vae.json", "-o", "again.om")
+    return directory / "again.om"
+
+
+def gecli_in(directory: Path, *words: str) -> None:
+    subprocess.run([sys.executable, "-m", "gecli", *words], cwd=directory, check=True, capture_output=True,
+                   env={**os.environ, "PYTHONPATH": str(REPOSITORY)})  # fmt: skip
+
+
+def test_an_own_file_that_gecli_run_refuses_does_not_load(again: Path, inspect: Inspect) -> None:
+    shown = inspect(again, "--target", "Ascend310")
+    why = "gecli run cannot execute AtomicAddrClean, Conv2DBackpropInputD, FrameworkOp"
+    assert (shown.status, shown.out.splitlines()[-1].strip()) == (1, f"does not load on Ascend310: {why}")
+    assert summary(inspect, again, "--target", "Ascend310")["verdict"]["problems"] == [why]
+    # Without a target the list of types is asked, which needs no kernel.
+    assert "loader: gecli run (gecli run cannot execute AtomicAddrClean, FrameworkOp)" in inspect(again).out
+
+
+def test_a_file_of_atc_does_not_load_in_gecli_when_it_has_unknown_operators(inspect: Inspect) -> None:
+    shown = inspect(VAE, "--for-version", "gecli 0.1.0")
+    assert (shown.status, "does not load with version gecli 0.1.0: gecli run cannot execute" in shown.out) == (1, True)
+
+
+def test_a_record_that_is_not_there_is_no_reason_against_a_run(
+    tmp_path: Path, inspect: Inspect, conv_train_om: Path
+) -> None:
+    (tmp_path / "m.om").write_bytes(conv_train_om.read_bytes())
+    shown = inspect("m.om", "--target", "Ascend910B1")
+    assert (shown.status, shown.out.splitlines()[-1].strip()) == (0, "loads on Ascend910B1, in gecli run")
+    assert "variable record: m.rdcpkt (not there: it runs without, but values in declared formats" in shown.out
+
+
+def test_a_record_that_cannot_be_read_is_damaged_and_not_missing(
+    tmp_path: Path, inspect: Inspect, conv_train_om: Path
+) -> None:
+    (tmp_path / "m.om").write_bytes(conv_train_om.read_bytes())
+    (tmp_path / "m.rdcpkt").write_bytes(bytes(range(200, 256)))
+    shown = inspect("m.om", "--target", "Ascend910B1")
+    assert (shown.status, "needs      variable record: m.rdcpkt (damaged)" in shown.out) == (1, True)
+
+
+def test_a_record_of_another_model_is_named_as_such_and_keeps_the_model_from_loading(
+    tmp_path: Path, inspect: Inspect, conv_train_om: Path
+) -> None:
+    record = read_rdcpkt(conv_train_om.with_suffix(".rdcpkt"))
+    forms = dict(record.after.var_desc_map)
+    name = next(name for name in forms if forms[name].shape)
+    forms[name] = forms[name].with_shape((1, *forms[name].shape))
+    (tmp_path / "m.om").write_bytes(conv_train_om.read_bytes())
+    write_rdcpkt(tmp_path / "m.rdcpkt", VarMatch(record.before, replace(record.after, var_desc_map=forms)))
+    why = "its variable record is that of another model: it has no"
+    shown = inspect("m.om", "--target", "Ascend910B1")
+    assert (shown.status, f"does not load on Ascend910B1: {why} {name!r}" in shown.out) == (1, True)
+    assert f"variable record: m.rdcpkt ({why}" in shown.out

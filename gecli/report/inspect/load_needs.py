@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from gecli.errors import InvalidOption
 from gecli.records import dataclass
+from gecli.report.inspect.run_needs import why_not_run, why_other_record
 from gecli.report.inspect.subject import Subject
 from gecli.report.sizes import size_text
 
@@ -150,7 +151,7 @@ def load_needs(subject: Subject, facts: dict[str, Any], target: LoadTarget) -> l
         if model["soc"] is not None or target.soc is not None:
             needs.append(_soc_need(model["soc"], target.soc))
         if subject.om is not None and not subject.om.is_mobile:
-            needs += _version_needs(subject, model, target.version)
+            needs += _version_needs(subject, model, target.version, asked=target.is_asked)
     needs += _host_needs(subject)
     needs += _file_needs(subject, facts)
     memory = facts.get("memory") or {}
@@ -205,12 +206,15 @@ def _family(soc: str) -> str:
     return match[0] if match is not None else soc
 
 
-def _version_needs(subject: Subject, model: dict[str, Any], version: str | None) -> list[dict[str, Any]]:
+def _version_needs(
+    subject: Subject, model: dict[str, Any], version: str | None, *, asked: bool
+) -> list[dict[str, Any]]:
     """The oldest software that reads the file, and for dynamic models the exact operator package."""
     om = subject.container
     writer = model["writer"] or ""
     if version is not None and _is_own(version):
-        return [_need("version", "gecli", found=True, why="gecli reads every generation of OM files")]
+        against = why_not_run(subject, thoroughly=True)
+        return [_need("version", "gecli", found=not against, why=against or "gecli reads every generation of OM files")]
     written = None if _is_own(writer) else cann_version(writer)
     reasons: list[tuple[Version, str]] = []
     if written is not None and not (om.header.is_version_1 and written < HEADER_2):
@@ -232,7 +236,9 @@ def _version_needs(subject: Subject, model: dict[str, Any], version: str | None)
         found.append(_need("version", f"operator package {package}", found=same,
                            why="a model of dynamic shapes needs exactly this one"))  # fmt: skip
     if _is_own(writer):
-        found.append(_need("loader", "gecli run", found=True, why="its tasks are simulated: no device executes them"))
+        against = why_not_run(subject, thoroughly=asked)
+        found.append(_need("loader", "gecli run", found=False if against else True if asked else None,
+                           why=against or "its tasks are simulated: no device executes them"))  # fmt: skip
     return found
 
 
@@ -276,8 +282,7 @@ def _file_needs(subject: Subject, facts: dict[str, Any]) -> list[dict[str, Any]]
     needs: list[dict[str, Any]] = []
     variables = facts.get("variables")
     if variables and variables["count"] and subject.om is not None:
-        there = subject.variable_record() is not None
-        needs.append(_need("variable record", os.path.basename(subject.record_path), found=there))
+        needs.append(_record_need(subject))
     directory = os.path.dirname(subject.path)
     ends: dict[tuple[str, str], int] = {}
     nameless: list[str] = []
@@ -293,6 +298,18 @@ def _file_needs(subject: Subject, facts: dict[str, Any]) -> list[dict[str, Any]]
         needs.append(_weight_file(directory, name, stored, end))
     needs += [_need("weight file", f"of node {node}", found=False, why="the file names none") for node in nameless]
     return needs
+
+
+def _record_need(subject: Subject) -> dict[str, Any]:
+    """The record of the variables' forms; a model runs without one."""
+    name = os.path.basename(subject.record_path)
+    if not os.path.exists(subject.record_path):
+        why = "not there: it runs without, but values in declared formats cannot be converted to the stored ones"
+    elif subject.variable_record() is None:
+        why = "damaged"
+    else:
+        why = why_other_record(subject)
+    return _need("variable record", name, found=not why, why=why or None)
 
 
 def _weight_file(directory: str, name: str, stored: str, end: int) -> dict[str, Any]:
