@@ -50,13 +50,19 @@ def refused(gecli: Gecli, status: int, *words: str) -> str:
     return done.stderr
 
 
-def test_files_in_place_of_an_om_are_named_with_the_command_that_helps(gecli: Gecli, evaluation: str) -> None:
+def test_files_in_place_of_an_om_are_named_with_the_command_that_helps(
+    gecli: Gecli, evaluation: str, tmp_path: Path
+) -> None:
     told = refused(gecli, 3, "run", str(DIGITS))
     assert "this is an ONNX model, not an OM file" in told
     assert f"do:  gecli run --jit {DIGITS}, or gecli compile {DIGITS} -o " in told
     told = refused(gecli, 3, "run", "s/conv_eval.rdcpkt")
     assert "this is a variable packet" in told and "do:  gecli run s/conv_eval.om" in told
     assert "do:  gecli run s/conv_eval.om\n" in refused(gecli, 3, "run", "s/conv_eval")
+    whole = (tmp_path / "s" / "conv_eval.rdcpkt").read_bytes()
+    (tmp_path / "cut.rdcpkt").write_bytes(whole[: len(whole) // 2])
+    told = refused(gecli, 3, "run", "cut.rdcpkt")
+    assert "cut.rdcpkt: damaged variable record: " in told and "not an OM file" not in told
     told = refused(gecli, 3, "run", "s")
     assert "s is a directory" in told and "do:  gecli run s/conv_eval.om s/conv_train.om" in told
 

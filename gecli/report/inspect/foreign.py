@@ -96,13 +96,13 @@ def _directory(path: str) -> InputError:
 
 
 def _record(path: str, stem: str) -> InputError | None:
-    """The error for a variable packet or a cache index."""
+    """The error for a variable packet, whole or damaged, or a cache index."""
     from gecli.report.inspect.subject import open_subject
 
     try:
         kind = open_subject(path).kind
-    except InputError:
-        return None
+    except InputError as error:
+        return error if error.kind == "rdcpkt_corrupt" else None
     name = {
         "rdcpkt": "a variable packet",
         "idx": "a cache index",
