@@ -162,6 +162,29 @@ def test_memory_is_the_sum_of_its_parts(inspect: Inspect, conv_train_om: Path) -
     assert all(parts)
 
 
+@pytest.mark.parametrize("kind", ["Const", "Constant", "external"])
+def test_variable_memory_is_counted_as_the_compile_counts_it(kind: str, tmp_path: Path, inspect: Inspect) -> None:
+    train = REPOSITORY / "samples" / "train"
+    graph = (train / "conv_train.json").read_text()
+    (tmp_path / "m.json").write_text(graph.replace('"Const"', '"Constant"') if kind == "Constant" else graph)
+    for name in ("w2.npy", "w3.npy"):
+        (tmp_path / name).write_bytes((train / name).read_bytes())
+    words = {"external": ["--external-weight=1"], "Constant": ["--train"]}.get(kind, [])
+    gecli_in(tmp_path, "compile", "m.json", "-o", "m.om", "--json", "--report", "report.json", *words)
+    report = json.loads((tmp_path / "report.json").read_text())["models"][0]
+    document = summary(inspect, "m.om")
+    area = document["variables"]
+    assert (area["bytes"], area["count"]) == (report["memory"]["variable_bytes"], len(report["variables"]))
+    others = {"Const": (0, 0), "Constant": (10, 0), "external": (0, 10)}[kind]
+    assert (area["constants"], area["external_weights"]) == others
+    shown, rows = inspect("m.om").out, inspect("m.om", "--vars").out
+    told = {"Const": "", "Constant": ", 10 constants", "external": ", 10 external weights"}[kind]
+    assert f"variables  12{told}{' in variable memory' * bool(told)}, " in shown
+    assert f"12 variables{told}, " in rows and f"with padding and guards, base {0x2000000000:#x}" in rows
+    sizes = [document["memory"]["memory_size"], document["memory"]["weight_size"], area["bytes"]]
+    assert need(document, "memory")["bytes"] == sum(sizes)
+
+
 def test_a_weight_file_is_looked_for_beside_the_model_and_measured(tmp_path: Path, inspect: Inspect) -> None:
     node = """op { name: "NAME" type: "FileConstant"
                   attr { key: "location" value { s: "/build/w.bin" } }

@@ -328,13 +328,14 @@ def _memory_need(memory: dict[str, int], facts: dict[str, Any]) -> dict[str, Any
     if facts["held_weights"] is not None:
         memory = {**memory, "weight_size": facts["held_weights"]["bytes"]}
     parts = [(label, memory[name]) for name, label in MEMORY if memory.get(name)]
-    variables = facts["variables"]["bytes"]
+    area = facts["variables"]
     external = sum(row["bytes"] for row in facts["external_weights"] if isinstance(row["bytes"], int))
-    if variables:
-        # Both have one address space: its size counts the weights already.
-        label = "variables" if not external else "external weights and variables"
-        parts.append((label if facts["variables"]["count"] or not external else "external weights", variables))
-    elif external:
+    if area["bytes"]:
+        named = (("external_weights", "external weights"), ("count", "variables"), ("constants", "constants"))
+        labels = [label for key, label in named if area[key]]
+        joined = " and ".join([", ".join(labels[:-1]), labels[-1]] if len(labels) > 1 else labels)
+        parts.append((joined, area["bytes"]))
+    if external and not area["external_weights"]:
         parts.append(("external weights", external))
     total = sum(size for _, size in parts)
     shown = ", ".join(f"{label} {size_text(size)}" for label, size in parts)

@@ -121,7 +121,7 @@ def _model_facts(subject: Subject) -> dict[str, Any]:
     types = Counter(node.type for graph in model.graphs for node in graph.nodes)
     ranked = sorted(types.items(), key=lambda item: (-item[1], item[0]))
     interface = interface_facts(subject) if model.graphs else None
-    count, size = variable_totals(subject)
+    totals = variable_totals(subject)
     return {
         "model": {
             "name": model.name,
@@ -136,7 +136,12 @@ def _model_facts(subject: Subject) -> dict[str, Any]:
         "io": interface,
         "node_count": types.total(),
         "node_types": [{"type": name, "count": number} for name, number in ranked],
-        "variables": {"count": count, "bytes": size},
+        "variables": {
+            "count": totals.variables,
+            "constants": totals.constants,
+            "external_weights": totals.external,
+            "bytes": totals.placed_bytes,
+        },
         "memory": _memory_figures(subject, attrs),
         "feature_io": bytes_in_features(model) if model.graphs else {"inputs": None, "outputs": None},
         "held_weights": None if attrs.get("weight_size") or subject.model_count > 1 else _held_weights(subject),

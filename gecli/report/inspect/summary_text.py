@@ -137,10 +137,13 @@ def _model_blocks(facts: dict[str, Any]) -> list[Block]:
     graphs = f" in {len(facts['graphs'])} graphs" if len(facts["graphs"]) > 1 else ""
     blocks.append(_line("nodes", f"{facts['node_count']}{graphs}: {shown}{more}"))
     variables = facts["variables"]
-    if variables["count"]:
+    if variables["count"] or variables["constants"] or variables["external_weights"]:
         base = facts["memory"].get("task_gen_variable_addr")
         at = f" at {base:#x}" if base is not None else ""
-        blocks.append(_line("variables", f"{variables['count']}, {size_text(variables['bytes'])}{at}"))
+        named = (("constants", "constant"), ("external_weights", "external weight"))
+        others = [counted(variables[key], what) for key, what in named if variables[key]]
+        held = ", ".join([str(variables["count"]), *others]) + (" in variable memory" if others else "")
+        blocks.append(_line("variables", f"{held}, {size_text(variables['bytes'])}{at}"))
     blocks.append(_line("memory", _memory(facts)))
     if facts["tasks"]["count"]:
         tasks = ", ".join(f"{name} {count}" for name, count in facts["tasks"]["types"].items())

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
+from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gecli.ir.attributes import INIT_VALUE, REF_VAR_SRC_VAR_NAME, VARIABLE_MEMORY_TYPES
+from gecli.ir.attributes import INIT_VALUE, REF_VAR_SRC_VAR_NAME, VARIABLE_MEMORY_TYPES, VARIABLE_TYPES
 from gecli.report.inspect.attribute_values import desc_json
 from gecli.report.inspect.subject import Subject
 from gecli.report.inspect.view import Block, PackedRows, Rows, Table, View, cell
@@ -35,19 +37,33 @@ def vars_view(subject: Subject, *, draw_map: bool = False) -> View:
     rows: PackedRows[dict[str, Any]] = facts["variables"]
     facts["variables"] = rows.as_list()
     blocks: list[Block] = [_table(rows)]
-    blocks.append(
-        f"{len(rows)} variables, {size_text(sum(row['size'] for row in rows))}"
-        + (f", base {facts['base']:#x}" if facts["base"] is not None else "")
-    )
+    blocks.append(_totals_line(rows, facts["base"]))
     blocks += _extra_lines(rows)
     if facts["record"] is None and len(rows) and subject.kind != "session":
-        blocks.append("no variable record beside the file: roads and staged descriptions are unknown")
+        there = os.path.exists(subject.record_path)
+        lost = "the variable record beside the file is damaged" if there else "no variable record beside the file"
+        blocks.append(f"{lost}: roads and staged descriptions are unknown")
     if draw_map:
         blocks_and_gaps = PackedRows(address_map(rows, facts["base"]))
         facts["map"] = blocks_and_gaps.as_list()
         blocks.append(Table(MAP_COLUMNS, Rows(lambda: map(_map_cells, blocks_and_gaps)),
                             frozenset(("address", "offset", "bytes"))))  # fmt: skip
     return View("vars", facts, blocks)
+
+
+def _totals_line(rows: PackedRows[dict[str, Any]], base: int | None) -> str:
+    """`12 variables, 23.7 KiB, which take 41.0 KiB of memory with padding and guards, base 0x2000000000`."""
+    kinds = Counter[str]()
+    size, places = 0, dict[int, int]()
+    for k, row in enumerate(rows):
+        kinds[_kind_of(row["type"])] += 1
+        size += row["size"]
+        place = -1 - k if row["address"] is None else row["address"]
+        places[place] = max(places.get(place, 0), row["span"])
+    told = _kinds_text(kinds["variable"], kinds["constant"], kinds["external weight"])
+    taken = sum(places.values())
+    with_guards = f", which take {size_text(taken)} with padding and guards" if taken > size else ""
+    return f"{told}, {size_text(size)}{with_guards}" + (f", base {base:#x}" if base is not None else "")
 
 
 def variable_facts(subject: Subject) -> dict[str, Any]:
@@ -133,9 +149,7 @@ def _variable_row(
     road = after.var_trans_roads_map.get(node.name) if after else None
     staged = after.staged_var_desc_map.get(node.name) if after else None
     recorded = after.var_desc_map.get(node.name) if after else None
-    size = desc.size_bytes or (desc.nbytes if desc.is_static and desc.dtype.bits is not None else 0)
-    memory = node.attrs.get("_output_memory_type")
-    number = memory[0] if isinstance(memory, tuple) and memory and isinstance(memory[0], int) else 2
+    size, number = _size_of(desc), _memory_number(node)
     inside = address is not None and base is not None and address >= base
     return {
         "name": node.name,
@@ -148,7 +162,7 @@ def _variable_row(
         "address": address,
         "offset": address - base if inside and address is not None and base is not None else None,
         "size": size,
-        "span": span_bytes(size) if size else 0,
+        "span": span_bytes(size) if size and number == MemoryType.HBM else size,
         "memory_type": enum_name(MemoryType, number),
         "has_initial_value": node.init_value is not None if node.is_variable else "value" in node.attrs,
         "readers": sorted({use.node.name for users in node.users for use in users}),
@@ -292,9 +306,43 @@ def _record_cells(row: dict[str, Any]) -> tuple[str, ...]:
     return (cell(row["name"]), *descs, "yes" if row["changed"] else "-", road_text(row["road"]) or "-")
 
 
-def variable_totals(subject: Subject) -> tuple[int, int]:
-    """How many nodes lie in variable memory, and their bytes."""
-    found: dict[str, TensorDesc] = {
-        node.name: node.output_descs[0] for _, _, node, _ in subject.nodes() if _is_in_variable_memory(node)
-    }
-    return len(found), sum(desc.size_bytes for desc in found.values())
+class VariableTotals(NamedTuple):
+    """What lies in variable memory: variables, constants, external weights; the bytes that all of it takes there."""
+
+    variables: int
+    constants: int
+    external: int
+    placed_bytes: int
+
+
+def variable_totals(subject: Subject) -> VariableTotals:
+    """Counts of nodes; bytes with padding and guards, each place once, as the compile counts them."""
+    found: dict[str, tuple[OpDesc, Any]] = {}
+    for _, _, node, placement in subject.nodes():
+        if _is_in_variable_memory(node):
+            found[node.name] = (node, placement.output_offsets[0] if placement.output_offsets else node.name)
+    places: dict[Any, int] = {}
+    for node, place in found.values():
+        size = _size_of(node.output_descs[0])
+        span = span_bytes(size) if size and _memory_number(node) == MemoryType.HBM else size
+        places[place] = max(places.get(place, 0), span)
+    kinds = Counter(_kind_of(node.type) for node, _ in found.values())
+    return VariableTotals(kinds["variable"], kinds["constant"], kinds["external weight"], sum(places.values()))
+
+
+def _kind_of(type: str) -> str:
+    return "variable" if type in VARIABLE_TYPES else "external weight" if type == "FileConstant" else "constant"
+
+
+def _kinds_text(variables: int, constants: int, external: int) -> str:
+    named = ((variables, "variable"), (constants, "constant"), (external, "external weight"))
+    return ", ".join(counted(count, what) for count, what in named if count) or "0 variables"
+
+
+def _size_of(desc: TensorDesc) -> int:
+    return desc.size_bytes or (desc.nbytes if desc.is_static and desc.dtype.bits is not None else 0)
+
+
+def _memory_number(node: OpDesc) -> int:
+    memory = node.attrs.get("_output_memory_type")
+    return memory[0] if isinstance(memory, tuple) and memory and isinstance(memory[0], int) else MemoryType.HBM
