@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Iterable, Sequence
 from io import BytesIO
 from typing import Any
@@ -157,11 +158,15 @@ def _checked(store: VariableStore, name: str, array: Array, entry: dict[str, Any
         )
     user = form.user_desc
     array = from_portable(array, user.dtype)
+    lost = "" if user.format.is_origin else store.without_record.get(name, "")
+    cure = f"keep {os.path.basename(lost)} beside the OM, or name it with --vars, or give --session-in" if lost else ""
+    unknown = f"; {lost} is not there, and only it says in which form the variable was declared" if lost else ""
     if tuple(array.shape) != user.shape or array.dtype != user.dtype.numpy:
         raise RuntimeFault(
             "G4011",
             f"the value for variable {name!r} in {path} does not fit",
-            why=f"expected {user}, got {array.dtype.name} {list(array.shape)}",
+            why=f"expected {user}, got {array.dtype.name} {list(array.shape)}{unknown}",
+            do=cure,
             kind="RT_INIT_VALUE_MISMATCH",
             file=path,
             expected=list(user.shape),

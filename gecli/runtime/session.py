@@ -380,6 +380,8 @@ class _Loader:
                 continue
             desc = node.output_descs[0]
             road = self._road_of(node)
+            if self.packet is None and (self.table is None or node.name not in self.table):
+                self.store.without_record.setdefault(node.name, f"{os.path.splitext(self.path)[0]}.rdcpkt")
             init = desc.attrs.get(INIT_VALUE)
             own = self.addresses[node.name] = _address(graph, Port(node, 0))
             address = own if self.table is None or not own else self.table.address(node.name, desc)

@@ -109,6 +109,7 @@ class VariableStore:
         self._memory: Memory = _Memory(fill) if memory is None else memory
         self._table = table
         self._variables: dict[str, Variable] = {}
+        self.without_record: dict[str, str] = {}  # variables whose road nobody knows: the record that is not there
         self._seed = seed
 
     def __contains__(self, name: str) -> bool:

@@ -225,6 +225,8 @@ def test_a_file_too_large_to_be_read_whole_is_sound_only_as_far_as_it_was_read(
     (tmp_path / "flipped.om").write_bytes(data)
     mild, strict = inspect("flipped.om"), inspect("flipped.om", "--strict")
     assert "sound as far as it was read (payload digest not checked" in mild.out and "--strict does" in mild.out
+    answer = inspect("flipped.om", "--target", "Ascend910B1").out.splitlines()[-1].strip()
+    assert answer == "loads on Ascend910B1, in gecli run, as far as the file was read"
     assert (mild.status, strict.status) == (0, 3)
     assert "sound" not in strict.out and "1 problem, payload digest wrong" in strict.out
     assert "error[G3006]" in strict.err

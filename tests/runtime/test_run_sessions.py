@@ -332,3 +332,22 @@ def test_the_run_says_what_it_continued_and_saved(gecli, tmp_path: Path) -> None
     assert "saved the session of 1 variables to t.bin" in done.stderr
     help_text = " ".join(gecli("run", "--help", "--full").stdout.split())
     assert "not what they hold (--save-vars)" in help_text
+
+
+def test_values_for_a_model_without_its_record_are_told_what_is_not_there(gecli: Any, tmp_path: Path) -> None:
+    compiled(gecli, TRAIN, "-o", "train.om")
+    assert gecli("run", "train.om", "--init", "random", "--save-vars", "start.npz").returncode == 0
+    (tmp_path / "train.rdcpkt").rename(tmp_path / "kept.rdcpkt")
+    refused = gecli("run", "train.om", "--load-vars", "start.npz")
+    assert "error[G4011]" in refused.stderr and "Use files of one compile" not in refused.stderr
+    assert "train.rdcpkt is not there, and only it says in which form the variable was declared" in refused.stderr
+    assert "do:  keep train.rdcpkt beside the OM, or name it with --vars, or give --session-in" in refused.stderr
+    named = gecli("run", "train.om", "--load-vars", "start.npz", "--vars", "kept.rdcpkt")
+    assert named.returncode == 0, named.stderr
+
+
+def test_a_value_of_a_wrong_shape_says_nothing_of_a_record_that_is_there(gecli: Any, tmp_path: Path) -> None:
+    compiled(gecli, TRAIN, "-o", "train.om")
+    np.savez(tmp_path / "wrong.npz", w1=np.zeros((2, 2), np.float32))
+    refused = gecli("run", "train.om", "--load-vars", "wrong.npz")
+    assert "error[G4011]" in refused.stderr and "rdcpkt" not in refused.stderr

@@ -79,7 +79,8 @@ def load_answer(needs: list[dict[str, Any]], verdict: dict[str, Any]) -> str:
     on = "on" if verdict["target"] else "with"
     if verdict["loads"]:
         loaders = [f", in {need['name']}" for need in needs if need["what"] == "loader"]
-        return f"loads {on} {place}{''.join(loaders)}"
+        partly = ", as far as the file was read" if verdict["digest"] == "not checked" else ""
+        return f"loads {on} {place}{''.join(loaders)}{partly}"
     if verdict["loads"] is None:
         asked = ("SoC",) * (verdict["target"] is not None) + ("version",) * (verdict["for_version"] is not None)
         open_points = [need["why"] or need["name"] for need in needs if need["what"] in asked and need["found"] is None]
