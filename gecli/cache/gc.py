@@ -180,13 +180,16 @@ def collect(
     shared: bool = False,
     limit_s: float | None = None,
     grace_s: float = 3600.0,
+    leaves_lock: bool = True,
 ) -> Outcome:
     """Do what was selected, entries under the lock of their key; stop at a key's end when `limit_s` has passed.
 
-    Raises OSError when a file cannot be removed or a key not be locked.
+    Without `leaves_lock` a lock of gc's own that this run had to make is gone at the end. Raises OSError when a file
+    cannot be removed or a key not be locked.
     """
     end = None if limit_s is None else time.monotonic() + limit_s
     outcome = Outcome()
+    made = [] if leaves_lock else [each for each in found.layers if not os.path.lexists(gc_lock_path(each.directory))]
     for layer in found.layers:
         own = [each for each in actions if each.in_jit == (layer is found.jit)]
         inner = _collect_in(layer, own, wait_s, shared, end, grace_s)
@@ -198,6 +201,9 @@ def collect(
             if each.why == "lock" and not each.key and each.in_jit == (layer is found.jit):
                 is_removed = _remove_common_lock(layer.directory, each.path)
                 (outcome.done if is_removed else outcome.spared).append(each)
+    for layer in made:
+        if os.path.lexists(gc_lock_path(layer.directory)):
+            remove_gc_lock(layer.directory)
     order = {id(action): position for position, action in enumerate(actions)}
     outcome.done.sort(key=lambda action: order[id(action)])
     return outcome
@@ -404,7 +410,7 @@ def _loose_garbage(found: Survey, policy: GcPolicy, now: float) -> Iterator[Acti
         age = now - each.changed_s
         if each.kind == "tmp" and policy.removes("tmp") and age > policy.grace_s and not _is_written(each):
             yield _removal(each, "tmp")
-        elif each.kind == "hint" and policy.removes("tmp") and (empties or age > HINT_AGE_S or _leads_nowhere(each)):
+        elif each.kind == "hint" and not policy.only and (empties or age > HINT_AGE_S or _leads_nowhere(each)):
             yield _removal(each, "hint")
         elif each.key in found.broken_indexes:
             continue  # the rebuilt index may name it

@@ -27,12 +27,16 @@ from gecli.cache.weight_files import BadWeightRow, damaged_weight, fault_of_rows
 
 
 class Imported(NamedTuple):
-    """What became of an entry. `state`: imported, present, or refused with `why`; `stem` is its name here."""
+    """What became of an entry. `state`: imported, present, or refused with `why`; `stem` is its name here.
+
+    `kind`: entry, or of the JIT layer version, or slices, the graphs and lists of all slices of a graph.
+    """
 
     entry: ArchivedEntry
     state: str
     stem: str = ""
     why: str = ""
+    kind: str = "entry"
 
 
 def import_entries(

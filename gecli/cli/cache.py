@@ -97,7 +97,7 @@ def cache_gc(invocation: Invocation) -> int:
         busy = {key for layer in found.layers for key in layer.busy_keys}
         outcome = Outcome(done=actions, busy=sorted(busy))
     else:
-        outcome = _collected(found, actions, wait_s, policy.grace_s)
+        outcome = _collected(found, actions, wait_s, policy)
     outcome.notes = [*notes, *outcome.notes]
     if console.json:
         console.document(gc_document(found, outcome, dry_run=dry_run))
@@ -112,11 +112,19 @@ def cache_gc(invocation: Invocation) -> int:
     return BUSY if outcome.busy and wait_s > 0 else 0
 
 
-def _collected(found: Survey, actions: list[Action], wait_s: float, grace_s: float) -> Outcome:
+def _collected(found: Survey, actions: list[Action], wait_s: float, policy: GcPolicy) -> Outcome:
     from gecli.cache.gc import collect
 
+    leaves_lock = not policy.locks or found.key_glob is not None
     with writable(found.directory, "remove from"):
-        return collect(found, actions, wait_s=wait_s, shared=is_shared(found.directory), grace_s=grace_s)
+        return collect(
+            found,
+            actions,
+            wait_s=wait_s,
+            shared=is_shared(found.directory),
+            grace_s=policy.grace_s,
+            leaves_lock=leaves_lock,
+        )
 
 
 def _shown_rows(options: Options, found: Survey) -> list[EntryRow]:

@@ -80,9 +80,12 @@ def require_cache(directory: str) -> None:
     import os
 
     from gecli.cache.index import SUFFIX
+    from gecli.cache.jit_files import HIERARCHY, jit_dir
     from gecli.cache.layout import PRIVATE
     from gecli.errors import InvalidOption
 
+    if os.path.isdir(os.path.join(jit_dir(directory), HIERARCHY)):
+        return  # slices only, as an import leaves them
     with readable(directory):
         names = os.listdir(directory)
     if all(name.endswith(".lock") for name in names):

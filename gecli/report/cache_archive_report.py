@@ -16,7 +16,7 @@ def export_lines(plan: ExportPlan, output: str) -> list[str]:
     entries = counted(len(plan.manifest.entries), "entry", "entries")
     weights = f" and {counted(len(plan.manifest.weights), 'weight file')}" if plan.manifest.weights else ""
     versions = sum(len(each.entries) for each in plan.manifest.slices)
-    slices = f", {counted(versions, 'version')} of slices" if versions else ""
+    slices = _of_slices(versions)
     return [*lines, f"exported {entries}{weights}{slices} to {output}, {_bytes(plan)} bytes"]
 
 
@@ -47,10 +47,16 @@ def import_lines(taken: Sequence[Imported]) -> list[str]:
     for each in taken:
         renamed = f" as {each.stem}" if each.stem and each.stem != each.entry.stem else ""
         lines.append(f"{each.state}  {each.entry.stem}{renamed}{f'  {each.why}' if each.why else ''}")
-    counts = {state: sum(each.state == state for each in taken) for state in ("imported", "present", "refused")}
-    refused = f", {counts['refused']} refused" if counts["refused"] else ""
-    entries = counted(counts["imported"], "entry", "entries")
-    return [*lines, f"imported {entries}, {counts['present']} present already{refused}"]
+    imported = [each.kind for each in taken if each.state == "imported"]
+    present = sum(each.state == "present" and each.kind != "slices" for each in taken)
+    count = sum(each.state == "refused" for each in taken)
+    refused = f", {count} refused" if count else ""
+    entries, versions = counted(imported.count("entry"), "entry", "entries"), _of_slices(imported.count("version"))
+    return [*lines, f"imported {entries}{versions}, {present} present already{refused}"]
+
+
+def _of_slices(versions: int) -> str:
+    return f", {counted(versions, 'version')} of slices" if versions else ""
 
 
 def import_document(directory: str, path: str, taken: Sequence[Imported]) -> dict[str, Any]:
@@ -63,6 +69,7 @@ def import_document(directory: str, path: str, taken: Sequence[Imported]) -> dic
                 "key": each.entry.key,
                 "entry": each.stem or None,
                 "archived_as": each.entry.stem,
+                "kind": each.kind,
                 "state": each.state,
                 "why": each.why or None,
                 "bytes": each.entry.size_bytes,

@@ -341,6 +341,7 @@ def test_hints_go_with_their_entry_and_those_that_lead_nowhere_go(cache: Path, s
     for name, entry in hints.items():
         (cache / ".gecli/req" / name).write_text(f"c\n{entry}\n")
         os.utime(cache / ".gecli/req" / name, (NOW, NOW))
+    assert run(cache, GcPolicy(only=frozenset({"tmp"}), grace_s=0.0)) == []
     assert stems(run(cache, GcPolicy())) == [f"{'cd' * 32}:hint"]
     run(cache, GcPolicy(max_age_s=30 * DAY))
     assert [path.name for path in (cache / ".gecli/req").iterdir()] == ["ef" * 32]

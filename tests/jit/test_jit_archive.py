@@ -309,6 +309,9 @@ def test_the_commands_take_slices_to_another_directory(place: Path) -> None:
     assert (place / "s.tar").read_bytes() == (place / "t.tar").read_bytes()
     lines = gecli("cache", "import", "s.tar", "--cache-dir", "fresh", "--cache-create").stdout.splitlines()
     assert lines[0] == "imported  slicing_hierarchy/rows"
+    assert lines[-1] == f"imported 0 entries, {count} versions of slices, 0 present already"
+    again = gecli("cache", "import", "s.tar", "--cache-dir", "fresh").stdout.splitlines()
+    assert again[-1] == f"imported 0 entries, {count} present already"
     ran = gecli(
         "run", "--jit", f"{NAME}.onnx", "-i", "0.npz", "-o", "o.npz", "--cache-dir", "fresh", "--graph-key", "rows"
     )
