@@ -14,10 +14,11 @@ from gecli.artifacts.om_image_of import OmParts, parts_of
 from gecli.artifacts.om_writer import OmImage
 from gecli.compiler.graph_compiler import CompiledGraph
 from gecli.errors import GecliError
-from gecli.ir.attributes import BROADCAST_TYPES, VARIABLE_MEMORY_TYPES
+from gecli.ir.attributes import BROADCAST_TYPES, VARIABLE_MEMORY_TYPES, VARIABLE_TYPES
 from gecli.ir.op_desc import OpDesc
 from gecli.ir.placement import Placement
-from gecli.ir.tensor_desc import TensorDesc
+from gecli.ir.tensor_desc import NO_ATTRS, TensorDesc
+from gecli.passes.variable_op import accelerated_in
 from gecli.records import dataclass
 from gecli.variables.assignment import is_placed_by_name, place_again
 from gecli.variables.desc_match import same_desc
@@ -54,6 +55,14 @@ class VariableNode(NamedTuple):
     graph: int
     name: str
     address: int
+
+
+class VariableMemory(NamedTuple):
+    """What is known of an entry's variables: their nodes, which get a value, which variable acceleration looked at."""
+
+    nodes: list[VariableNode]
+    given_values: list[str]
+    accelerated: list[str] | None  # None where the OM has to tell
 
 
 @dataclass(slots=True)
@@ -95,16 +104,16 @@ def memory_member(compiled: CompiledGraph) -> dict[str, Any] | None:
     graphs = [compiled.graph, *(each for each in compiled.graph.all_graphs() if each is not compiled.graph)]
     positions = {id(graph): position for position, graph in enumerate(graphs)}
     rows = [[positions[id(node.graph)], node.name, address] for node, address in compiled.assigned.items()]
-    return {"nodes": rows, "given_values": list(compiled.given_values)}
+    return {"nodes": rows, "given_values": list(compiled.given_values), "accelerated": accelerated_in(compiled.records)}
 
 
 def member_told_by(om: str) -> dict[str, Any] | None:
     """The same for an OM whose sidecar is lost, as far as the OM tells. Raises InputError."""
     try:
-        nodes, given = _told_by(read_om(om).model())
+        told = _told_by(read_om(om).model())
     except CannotReaddress:
         return None
-    return {"nodes": [list(row) for row in nodes], "given_values": given}
+    return {"nodes": [list(row) for row in told.nodes], "given_values": told.given_values}
 
 
 def readdressed(
@@ -134,12 +143,15 @@ def readdressed(
         if record is not None:
             _require_roads(record.before if is_before else record.after, manager)
         if record is not None and is_before:
-            _require_permission(record.after, rebuild)
+            _require_permission(record, manager, rebuild)
             refresh(record, manager, rebuild, graph_id).commit(manager, rebuild)
         parts = parts_of(read_om(om))
         if relocate is not None:
             relocate(parts.model)
-        nodes, given = given_member or _told_by(parts.model)
+        nodes, given, accelerated = given_member or _told_by(parts.model)
+        if record is not None:
+            names = _variables_in(parts.model) if accelerated is None else accelerated
+            _stage(names, before, record.after if is_before else None, manager, graph_id)
         descs = {} if record is None else record.after.var_desc_map
         found = [_node(parts.model, row) for row in nodes]
         manager.resource.graph_names[graph_id] = graph_name
@@ -168,10 +180,11 @@ def readdressed(
     return Readdressed(parts, VarMatch(before, after), variables, graph_name, om if is_foreign else "")
 
 
-def _read_member(member: Any) -> tuple[list[VariableNode], list[str]]:
+def _read_member(member: Any) -> VariableMemory:
     rows = member.get("nodes") if isinstance(member, dict) else None
     given = member.get("given_values") if isinstance(member, dict) else None
-    if not isinstance(rows, list) or not isinstance(given, list):
+    accelerated = member.get("accelerated") if isinstance(member, dict) else None
+    if not isinstance(rows, list) or not isinstance(given, list) or not isinstance(accelerated, list | None):
         raise CannotReaddress("it does not say how its variables were placed")
     found = []
     for row in rows:
@@ -180,10 +193,11 @@ def _read_member(member: Any) -> tuple[list[VariableNode], list[str]]:
                 found.append(VariableNode(graph, name, address))
             case _:
                 raise CannotReaddress("it says in an unknown way how its variables were placed")
-    return found, [str(name) for name in given]
+    names = None if accelerated is None else [str(name) for name in accelerated]
+    return VariableMemory(found, [str(name) for name in given], names)
 
 
-def _told_by(model: ModelRecord) -> tuple[list[VariableNode], list[str]]:
+def _told_by(model: ModelRecord) -> VariableMemory:
     """Where the nodes in variable memory are, in the order of their addresses, and which variables get a value."""
     found: list[tuple[VariableNode, OpDesc]] = []
     written: set[int] = set()
@@ -206,7 +220,27 @@ def _told_by(model: ModelRecord) -> tuple[list[VariableNode], list[str]]:
         for row, node in found
         if node.type == "Variable" and (row.address in written or node.init_value is not None)
     ]
-    return sorted((row for row, _ in found), key=lambda row: row.address), given
+    return VariableMemory(sorted((row for row, _ in found), key=lambda row: row.address), given, None)
+
+
+def _variables_in(model: ModelRecord) -> list[str]:
+    found = (node for graph in model.graphs for node in graph.nodes if node.type in VARIABLE_TYPES)
+    return sorted({node.name for node in found if node.ref_variable is None})
+
+
+def _stage(
+    names: list[str], before: VarDescCache, refreshed: VarDescCache | None, manager: VarManager, graph_id: int
+) -> None:
+    """Remember how a compile would have found the variables that the session had `before`.
+
+    A record tells only of those that were there when its entry was compiled; `refreshed` is one that was brought into
+    the session. The others are as the entry left them.
+    """
+    told = {} if refreshed is None else refreshed.staged_var_desc_map
+    for name in names:
+        desc = before.var_desc_map.get(name)
+        if desc is not None and name not in told:
+            manager.resource.record_staged(graph_id, name, replace(desc, size_bytes=0, attrs=NO_ATTRS))
 
 
 def _node(model: ModelRecord, row: VariableNode) -> OpDesc:
@@ -230,8 +264,10 @@ def _require_roads(recorded: VarDescCache, manager: VarManager) -> None:
             raise OtherState("var_desc_mismatch", f"variable {name!r} came to its format in another way")
 
 
-def _require_permission(after: VarDescCache, rebuild: RebuildControl) -> None:
-    for name in after.changed_var_names:
+def _require_permission(record: VarMatch, manager: VarManager, rebuild: RebuildControl) -> None:
+    for name in record.after.changed_var_names:
+        if manager.resource.exists(name) and name not in record.before.var_desc_map:
+            raise OtherState("var_conflict", f"it changes variable {name!r}, which the session has in that form")
         if not rebuild.permits_change(name):
             message = f"it changes variable {name!r}, which has changed once in this session"
             raise OtherState("var_conflict", message)

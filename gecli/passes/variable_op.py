@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from gecli.engine.trans_ops import TRANS_OPS
 from gecli.errors import Diagnostic
@@ -23,6 +23,8 @@ from gecli.passes.trans_ops import step_of, undoes
 from gecli.passes.written_inputs import writes_at
 from gecli.records import dataclass
 from gecli.variables.trans_road import ROAD_TYPES, TransRoad, TransStep
+
+NOT_RUN = ("SUBGRAPH", "SHARED_BATCH")  # reasons why no variable of a graph is looked at
 
 
 class Stop(NamedTuple):
@@ -72,7 +74,7 @@ class VariableOp(Pass):
     def run(self, graph: Graph, ctx: PassContext) -> Counter[str]:
         counts = Counter[str]()
         if graph.parent is not None or ctx.variables.shares_memory_between_batches:
-            reason = "SUBGRAPH" if graph.parent is not None else "SHARED_BATCH"
+            reason = NOT_RUN[0] if graph.parent is not None else NOT_RUN[1]
             for group in variable_groups(graph):
                 self._report(group, TransRoad(), Stop(reason), ctx)
             return counts
@@ -108,6 +110,12 @@ class VariableOp(Pass):
         for step in road:
             if step.is_lossy:
                 ctx.warnings.append(_loses_precision(group.name, step))
+
+
+def accelerated_in(records: Iterable[Mapping[str, Any]]) -> list[str]:
+    """The variables that the pass looked at in a compile with these records, those left as they were included."""
+    told = (each for each in records if each["pass"] == VariableOp.name and each.get("reason") not in NOT_RUN)
+    return sorted({each["variable"] for each in told})
 
 
 def _locked_by(variable: str, ctx: PassContext) -> str:

@@ -9,12 +9,11 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
 from gecli.artifacts.rdcpkt import read_rdcpkt
@@ -26,7 +25,6 @@ from gecli.errors import CacheError
 from gecli.ir.text import parse
 from gecli.loading.json_writer import document_of, document_text
 from gecli.options.resolution import resolve
-from gecli.variables.var_match import VarMatch
 from tests.compiler.test_sessions import USES, _source
 from tests.conftest import REPOSITORY
 
@@ -252,10 +250,41 @@ def test_an_entry_that_vanishes_while_it_is_delivered_is_compiled_again(
 # ------------------------------------------------------------------ random sessions
 
 
-def unstaged(path: str) -> VarMatch:
-    """A record without what its compile staged: a hit of the state after a compile stages nothing."""
-    record = read_rdcpkt(path)
-    return replace(record, after=replace(record.after, staged_var_desc_map={}))
+GRAPHS = ("conv_init.json", "conv_parallel.json", "conv_train.json", "conv_eval.json")
+SESSIONS = st.permutations(GRAPHS).flatmap(lambda order: st.integers(1, 4).map(lambda count: tuple(order[:count])))
+
+
+@given(fillers=st.lists(SESSIONS, min_size=1, max_size=3), models=SESSIONS)
+@example(fillers=[(GRAPHS[1],), (GRAPHS[2],)], models=(GRAPHS[1], GRAPHS[2]))
+@example(fillers=[(GRAPHS[2],), (GRAPHS[3],)], models=(GRAPHS[3], GRAPHS[2]))  # the session has some of its variables
+@settings(
+    max_examples=8,
+    deadline=None,
+    phases=(Phase.explicit, Phase.generate),
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+def test_sample_sessions_on_entries_of_other_sessions_give_every_byte_of_a_compile(
+    tmp_path: Path, fillers: list[tuple[str, ...]], models: tuple[str, ...]
+) -> None:
+    place = Path(tempfile.mkdtemp(dir=tmp_path))
+    (place / "cache").mkdir()
+    for number, each in enumerate(fillers):
+        compiled(str(place / f"filler{number}"), *each, cache=str(place / "cache"), train="true")
+    found = []
+    for out, cache in ((place / "plain", ""), (place / "cached", str(place / "cache"))):
+        results = compiled(str(out), *models, cache=cache, session_out=str(out / "session"), train="true")
+        found.append((files(str(out)), (out / "session").read_bytes(), [each.variables for each in results]))
+    assert found[1] == found[0]
+
+
+def test_a_model_that_an_entry_of_it_alone_serves_has_the_record_of_its_session() -> None:
+    for model in GRAPHS[1:3]:
+        compiled("alone", model)
+    results = compiled("session", *GRAPHS[1:3])
+    assert states(results) == [("hit", "before", False), ("hit", "after", False)]
+    compiled("plain", *GRAPHS[1:3], cache="")
+    assert files("session") == files("plain")
+    assert len(read_rdcpkt("session/conv_train.rdcpkt").after.staged_var_desc_map) == 12
 
 
 @given(
@@ -283,9 +312,7 @@ def test_any_sessions_on_one_cache_give_the_bytes_of_sessions_without_it(
         for cache in ("", str(place / "cache")):
             out = place / f"{run}{'cached' if cache else 'plain'}"
             results = compiled(str(out), *models, cache=cache, session_out=str(out / "session"))
-            oms = {path.name: path.read_bytes() for path in out.glob("*.om")}
-            records = {path.name: unstaged(str(path)) for path in sorted(out.glob("*.rdcpkt"))}
-            found[cache] = (oms, records, (out / "session").read_bytes(), [each.variables for each in results])
+            found[cache] = (files(str(out)), (out / "session").read_bytes(), [each.variables for each in results])
         plain, cached = found.values()
         assert cached == plain
 
