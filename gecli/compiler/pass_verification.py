@@ -310,6 +310,15 @@ def _changed(step: Pass, graph: Graph, what: str, why: str, node: Any) -> Compil
         f"pass {step.name} changes what graph {graph.name!r} computes: {what}",
         where=f"stage {step.stage.value}",
         why=why,
-        do=f"--optimization-switch {step.name}:off avoids the pass; please report this",
+        do=_way_out(step),
         node=None if node is None else node.name,
     )
+
+
+def _way_out(step: Pass) -> str:
+    """What helps against a faulty pass; correctness passes have no switch."""
+    if not step.correctness:
+        return f"--optimization-switch {step.name}:off avoids the pass; please report this"
+    if step.name == "RefineRunningFormat":
+        return "please report this; --format-policy origin chooses no device formats (the pass itself always runs)"
+    return "please report this; the pass is needed for correct results and cannot be switched off"

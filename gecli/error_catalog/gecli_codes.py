@@ -54,7 +54,7 @@ GECLI_CODES: dict[str, Entry] = {
         COMPILE,
         "a pass changed the results",
         "--verify-passes found different numbers.",
-        "Please report this. --optimization-switch PASS:off avoids the pass.",
+        "Please report this. --optimization-switch PASS:off avoids a pass that correct results do not need.",
     ),
     "G2004": Entry(
         COMPILE,

@@ -111,6 +111,24 @@ def test_the_pass_that_changes_a_result_is_named_with_it(spoil, what: str, node:
     assert found.node == node and found.why
 
 
+@pytest.mark.parametrize(
+    ("name", "correctness", "cure"),
+    [
+        ("VariableOpPass", False, "--optimization-switch VariableOpPass:off avoids the pass; please report this"),
+        ("RefineRunningFormat", True, "--format-policy origin"),
+        ("InferShapePass", True, "is needed for correct results and cannot be switched off"),
+    ],
+)
+def test_the_cure_is_one_that_is_accepted(name: str, correctness: bool, cure: str) -> None:
+    spoiler = Spoiler(doubled_constant)
+    spoiler.name, spoiler.correctness = name, correctness
+    with pytest.raises(CompileError) as caught:
+        run_pipeline(parse(COUNTER), context(), [spoiler], [ResultCheck()])
+    advice = caught.value.first.do
+    assert cure in advice and "please report this" in advice
+    assert ("--optimization-switch" in advice) is not correctness
+
+
 def test_the_values_before_and_after_are_told() -> None:
     with pytest.raises(CompileError) as caught:
         checked(COUNTER, doubled_constant)
