@@ -12,6 +12,7 @@ from gecli.passes.base import Pass, PassContext, Stage
 
 # What they do is seen by another device, which may wait for it.
 ACTING_TYPES = ("HcomSend", "HcomReceive")
+_OF_WRITERS = ("Variable", "RefData", *ACTING_TYPES)  # without them no node has an effect beside its outputs
 _MARKS = (REF_VAR_SRC_VAR_NAME, ASSIGN_VAR_NAME)  # of an output that becomes a variable's content
 
 
@@ -28,36 +29,40 @@ class Prune(Pass):
 
     def run(self, graph: Graph, ctx: PassContext) -> Counter[str]:
         counts = Counter[str]()
+        has_writers = any(each.count_of(name) for each in graph.all_graphs() for name in _OF_WRITERS)
         for each in graph.all_graphs():
-            counts["writers_kept"] += keep_writers(each)
+            counts["writers_kept"] += keep_writers(each) if has_writers else 0
             if ctx.settings.dead_code_elimination and each.net_output is not None:
                 counts["nodes_removed"] += _prune(each)
         return counts
 
 
 def keep_writers(graph: Graph) -> int:
-    """Order every writer of a variable, and every node that acts, before NetOutput when nothing reads it.
+    """Order every writer of a variable, and every node that acts, before NetOutput when it does not reach it.
 
-    Returns how many edges that took.
+    A reader that reaches nothing itself does not keep what it reads. Returns how many edges that took.
     """
     output = graph.net_output
-    if output is None:
+    if output is None or _all_have_readers(graph, output):
         return 0
-    acting = any(graph.count_of(name) for name in ACTING_TYPES) and graph.nodes_of(*ACTING_TYPES)
-    loose = [node for node in acting or () if not any(node.users) and not node.control_out]
-    if graph.count_of("Variable") or graph.count_of("RefData"):
-        loose += [node for node in graph.nodes() if _is_loose_writer(node)]
+    live = {output}
+    _reach(graph, output, live)
     added = 0
-    for node in loose:
-        if node not in output.control_in:
+    for node in reversed(graph.nodes()):  # the last of a chain keeps those before it
+        if node not in live and _acts(node):
             graph.add_control(node, output)
+            live.add(node)
+            _reach(graph, node, live)
             added += 1
     return added
 
 
-def _is_loose_writer(node: OpDesc) -> bool:
-    if any(node.users) or node.control_out:
-        return False
+def _acts(node: OpDesc) -> bool:
+    """Whether a node, or one in the graphs that it calls, changes a variable or is seen by another device."""
+    if node.subgraphs:
+        return any(_acts(inner) for each in _called(node) for inner in each.nodes() if not inner.subgraphs)
+    if node.type in ACTING_TYPES:
+        return True
     if node.is_variable:
         return node.ref_variable is not None
     if any(mark in desc.attrs for desc in node.output_descs if desc.attrs for mark in _MARKS):
@@ -66,13 +71,35 @@ def _is_loose_writer(node: OpDesc) -> bool:
     return op is not None and bool(op.type.writes)
 
 
+def _called(node: OpDesc) -> list[Graph]:
+    """The graphs that a node calls, and those that their nodes call."""
+    graphs = node.graph.root.subgraphs
+    names = {name: None for name in node.subgraphs if name in graphs}
+    waiting = list(names)
+    while waiting:
+        for inner in graphs[waiting.pop()].nodes():
+            more = [name for name in inner.subgraphs if name in graphs and name not in names]
+            names.update(dict.fromkeys(more))
+            waiting += more
+    return [graphs[name] for name in names]
+
+
 def _prune(graph: Graph) -> int:
     output = graph.net_output
     assert output is not None
     if _all_have_readers(graph, output):
         return 0
-    live: set[OpDesc] = {output}
-    stack = [output]
+    live = {output}
+    _reach(graph, output, live)
+    dead = [node for node in graph.nodes() if node not in live and node.type not in DATA_TYPES]
+    for node in reversed(dead):
+        graph.remove(node)
+    return len(dead)
+
+
+def _reach(graph: Graph, last: OpDesc, live: set[OpDesc]) -> None:
+    """Add to `live` everything that `last` needs."""
+    stack = [last]
     while stack:
         node = stack.pop()
         for port in node.inputs:
@@ -83,10 +110,6 @@ def _prune(graph: Graph) -> int:
             if before not in live:
                 live.add(before)
                 stack.append(before)
-    dead = [node for node in graph.nodes() if node not in live and node.type not in DATA_TYPES]
-    for node in reversed(dead):
-        graph.remove(node)
-    return len(dead)
 
 
 def _stored_into(graph: Graph, node: OpDesc) -> list[OpDesc]:
