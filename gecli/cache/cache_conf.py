@@ -11,8 +11,15 @@ NAME = "cache.conf"
 MAX_BYTES = 1 << 20
 
 
+class ConfWarning(NamedTuple):
+    """A value that is not used, and what to write in its place."""
+
+    message: str
+    do: str
+
+
 class CacheConf(NamedTuple):
-    """The settings of one cache directory. `warnings` are sentences about values that were not used."""
+    """The settings of one cache directory. `warnings` are about values that were not used."""
 
     manual_check: bool = False
     debug_mode: bool = False
@@ -22,7 +29,7 @@ class CacheConf(NamedTuple):
     max_size: int | None = None
     max_age: int | None = None
     shared: bool = False
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[ConfWarning, ...] = ()
 
 
 class BrokenConf(ValueError):
@@ -58,9 +65,10 @@ def parse_cache_conf(data: bytes) -> CacheConf:
         raise BrokenConf(str(error)) from error
     except RecursionError as error:
         raise BrokenConf("it is nested too deeply") from error
-    warnings = []
+    warnings: list[ConfWarning] = []
     if text[end:].strip():
-        warnings.append(f"what follows the first JSON value of {NAME} is ignored")
+        message = f"what follows the first JSON value of {NAME} is ignored"
+        warnings.append(ConfWarning(message, "put all settings into one object"))
     if not isinstance(content, dict):
         return CacheConf(warnings=tuple(warnings))
     conf = CacheConf(_switch(content, "cache_manual_check"), _switch(content, "cache_debug_mode"))
@@ -79,10 +87,11 @@ def _switch(content: dict[str, Any], key: str) -> bool:
     return value
 
 
-def _own_settings(content: Any, warnings: list[str]) -> dict[str, Any]:
+def _own_settings(content: Any, warnings: list[ConfWarning]) -> dict[str, Any]:
     """What gecli reads; a wrong value there is only a warning, because GE would not see it."""
     if not isinstance(content, dict):
-        warnings.append(f"/gecli of {NAME} must be an object")
+        message = f"/gecli of {NAME} is not used: {_shown(content)}"
+        warnings.append(ConfWarning(message, 'an object, such as {"foreign_entries": "reject"}'))
         return {}
     found: dict[str, Any] = {}
     for key, value in content.items():
@@ -94,8 +103,17 @@ def _own_settings(content: Any, warnings: list[str]) -> dict[str, Any]:
             else:
                 raise ValueError(_shown(value))
         except (ValueError, TypeError):
-            warnings.append(f"/gecli/{key} of {NAME} is not used: {_shown(value)}")
+            warnings.append(ConfWarning(f"/gecli/{key} of {NAME} is not used: {_shown(value)}", _legal(key)))
     return found
+
+
+def _legal(key: str) -> str:
+    """What may stand there, in words."""
+    if key in _CHOICES:
+        return f"use {' or '.join(_shown(each) for each in _CHOICES[key])}"
+    if key in _SCALED:
+        return f'use a text such as "{_EXAMPLES[key]}"'
+    return f"the settings are {', '.join(sorted((*_CHOICES, *_SCALED)))}"
 
 
 def _shown(value: Any) -> str:
@@ -111,6 +129,7 @@ _CHOICES: dict[str, tuple[Any, ...]] = {
     "shared": (True, False),
 }
 _SCALED = {"max_size": "size", "max_age": "duration"}
+_EXAMPLES = {"max_size": "10G", "max_age": "30d"}
 
 
 def _scaled(value: Any, kind: str) -> int:

@@ -352,7 +352,9 @@ def _damage(directory: str, record: IndexRecord, sidecar: Sidecar | None) -> lis
     if not looks_like_om(os.path.join(directory, record.om_name)):
         return ["om-corrupt"]
     if sidecar is None or not sidecar.combined:
-        return ["recovered" if record.raw.get("gecli_recovered") else "foreign"]
+        # An OM of gecli says what it was compiled from: a look-up takes it for that, whatever `foreign_entries` is.
+        is_ours = maker_of(os.path.join(directory, record.om_name)) == "gecli"
+        return ["recovered"] * (is_ours or bool(record.raw.get("gecli_recovered"))) + ["foreign"] * (not is_ours)
     return []
 
 

@@ -133,7 +133,8 @@ def entry_problems(directory: str, key: str, record: IndexRecord, *, fast: bool)
     path = entry_path(directory, stem, OM)
     if record.problem:
         named = str(record.raw.get("cache_file_name", ""))[:200]
-        return [Problem("bad-path", f"the index names {named!r}, outside the cache directory", key, stem)]
+        message = f"the index names {named!r}, which does not lie directly in the cache directory"
+        return [Problem("bad-path", message, key, stem)]
     missing = missing_file(directory, record)
     if missing:
         return [_problem(missing, key, stem)]
@@ -336,10 +337,12 @@ def _other_files(directory: str, names: set[str]) -> Iterator[Problem]:
         why = _why_no_lock(os.path.join(directory, name))
         if why:
             yield Problem("lock-invalid", why, name.removesuffix(LOCK), path=os.path.join(directory, name))
+    path = os.path.join(directory, NAME)
     try:
-        read_cache_conf(directory)
+        for each in read_cache_conf(directory).warnings:
+            yield Problem("conf-invalid", f"{each.message}; {each.do}", path=path)
     except BrokenConf as error:
-        yield Problem("conf-invalid", str(error), path=os.path.join(directory, NAME))
+        yield Problem("conf-invalid", str(error), path=path)
 
 
 def _why_no_lock(path: str) -> str:

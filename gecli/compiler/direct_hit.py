@@ -156,7 +156,10 @@ def conf_warnings(setup: CacheSetup) -> list[Diagnostic]:
     from gecli.errors import Diagnostic
 
     path = setup.cache.path
-    return [Diagnostic("E10032", text, severity="warning", file=path) for text in setup.cache.conf.warnings]
+    return [
+        Diagnostic("E10032", each.message, severity="warning", file=path, do=each.do)
+        for each in setup.cache.conf.warnings
+    ]
 
 
 def deliver_direct(setup: CacheSetup, job: Job, found: Found, options: Options, stats: StatIndex) -> ModelResult:

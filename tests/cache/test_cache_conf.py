@@ -46,8 +46,23 @@ def test_gecli_has_settings_of_its_own() -> None:
     assert (conf.timestamp, conf.max_size, conf.max_age, conf.shared) == ("ge", 10 << 30, 30 * 86400, True)
 
 
-@pytest.mark.parametrize("member", ['{"timestamp": "x"}', '{"max_size": 5}', '{"shared": "yes"}', "[]", '{"new": 1}'])
-def test_a_wrong_value_of_gecli_is_a_warning(member: str) -> None:
+@pytest.mark.parametrize(
+    ("member", "do"),
+    [
+        ('{"timestamp": "x"}', 'use "seed" or "ge"'),
+        ('{"foreign_entries": "maybe"}', 'use "accept" or "warn" or "reject"'),
+        ('{"max_size": 5}', 'use a text such as "10G"'),
+        ('{"max_age": "long"}', 'use a text such as "30d"'),
+        ('{"shared": "yes"}', "use true or false"),
+        ("[]", 'an object, such as {"foreign_entries": "reject"}'),
+        (
+            '{"new": 1}',
+            "the settings are auto_graph_key, foreign_entries, max_age, max_size, shared, timestamp",
+        ),
+    ],
+)
+def test_a_wrong_value_of_gecli_is_a_warning_with_a_cure(member: str, do: str) -> None:
     conf = parse_cache_conf(f'{{"gecli": {member}}}'.encode())
-    assert len(conf.warnings) == 1
+    (warning,) = conf.warnings
+    assert "of cache.conf is not used: " in warning.message and warning.do == do
     assert conf._replace(warnings=()) == CacheConf()

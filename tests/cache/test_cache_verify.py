@@ -134,9 +134,10 @@ def test_a_lock_that_nobody_can_take_is_a_problem(kind: str, store: Store, tmp_p
     assert repair(verify(str(tmp_path)), wait_s=0).done == []
 
 
-def test_settings_that_cannot_be_used_are_a_problem(store: Store, tmp_path: Path) -> None:
+@pytest.mark.parametrize("text", ["{", '{"gecli": {"foreign_entries": "maybe"}}'])
+def test_settings_that_cannot_be_used_are_a_problem(text: str, store: Store, tmp_path: Path) -> None:
     store()
-    (tmp_path / "cache.conf").write_text("{")
+    (tmp_path / "cache.conf").write_text(text)
     assert kinds(tmp_path) == ["conf-invalid"]
 
 

@@ -7,11 +7,14 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from gecli.cache.gc import select
+from gecli.cache.gc_actions import GcPolicy
 from gecli.cache.statistics import counts_by_key, total
 from gecli.cache.survey import survey
 from gecli.compiler.api import compile_models
@@ -235,8 +238,28 @@ def test_who_wrote_a_model_without_a_sidecar_stands_in_the_model(cache_directory
     record = {"cache_file_name": "k_20260415102030.om", "graph_key": "k"}
     (cache_directory / "k.idx").write_text(json.dumps({"cache_file_list": [record]}))
     shown = {row.stem: (row.made_by, row.state) for row in survey("cache").rows}
-    states = {"k": "shadowed", "other": "legacy", "k_20260415102030": "foreign"}
+    states = {"k": "shadowed", "other": "legacy", "k_20260415102030": "recovered"}
     assert shown == {stem: ("ge" if stem == "other" else "gecli", state) for stem, state in states.items()}
+
+
+def test_an_entry_of_gecli_without_its_sidecar_is_not_foreign(cache_directory: Path) -> None:
+    """Its OM says what it was compiled from: it is used for that and for nothing else, and gets its sidecar back."""
+    compiled(DIGITS)
+    entry(cache_directory, ".gecli.json").unlink()
+    (cache_directory / "cache.conf").write_text('{"gecli": {"foreign_entries": "reject"}}')
+    found = survey("cache")
+    assert [(row.state, row.problems) for row in found.rows] == [("recovered", ("recovered",))]
+    assert select(found, GcPolicy(states=frozenset(("foreign", "legacy"))), time.time()) == []
+    assert facts(compiled(DIGITS, format_policy="origin", cache_mode="ro")) == ("miss", "fingerprint_mismatch")
+    assert facts(compiled(DIGITS)) == ("hit", None)
+    assert [row.state for row in survey("cache").rows] == ["ok"]
+    data = entry(cache_directory, ".om").read_bytes().replace(b"gecli1", bytes(6), 1)
+    entry(cache_directory, ".gecli.json").unlink()
+    entry(cache_directory, ".om").write_bytes(data.replace(b"_gecli_fp", b"_other_fp"))
+    (cache_directory / "k.idx").write_text("torn")
+    assert facts(compiled(DIGITS)) == ("miss", "foreign_rejected")
+    (row,) = [row for row in survey("cache").rows if row.made_by == "ge"]
+    assert (row.state, row.problems) == ("recovered", ("recovered", "foreign"))
 
 
 def snapshot(directory: Path) -> dict[str, tuple[int, int]]:
