@@ -212,11 +212,19 @@ def damaged_file(
 def damaged_weights(directory: str, stem: str, sidecar: Sidecar | None, stats: StatIndex) -> tuple[str, str] | None:
     """(reason, evidence) of an external weight of an entry that is missing, short, unsafe, changed or not told of.
 
-    Files of single weights are read unless the stat index knows them; parts of a file only when nothing is trusted.
+    They are read unless the stat index knows them: an output is made of them without another look.
     """
     if sidecar is not None and not sidecar.content.get("weights") and not sidecar.asks_for_weight_files:
         return None
-    from gecli.cache.weight_files import BadWeightRow, damaged_weight, is_single, row_fault, weight_dir, weights_of
+    from gecli.cache.weight_files import (
+        BadWeightRow,
+        damaged_part,
+        damaged_weight,
+        is_single,
+        row_fault,
+        weight_dir,
+        weights_of,
+    )
 
     try:
         ranges = weights_of(directory, stem, sidecar)
@@ -231,9 +239,7 @@ def damaged_weights(directory: str, stem: str, sidecar: Sidecar | None, stats: S
         return "sidecar_invalid" if sidecar is not None else "load_failed", str(error)
     folder = weight_dir(directory)
     single, parts = [each for each in ranges if is_single(each)], [each for each in ranges if not is_single(each)]
-    return damaged_weight(folder, single, stats, hashed=True) or damaged_weight(
-        folder, parts, hashed=not stats.trusting
-    )
+    return damaged_weight(folder, single, stats, hashed=True) or damaged_part(folder, parts, stats)
 
 
 def _is_known(directory: str, stem: str, stats: StatIndex) -> bool:

@@ -198,10 +198,10 @@ def save_entry_rows(cache: CacheDir, key: str, stem: str, stats: StatIndex, side
 
 
 def _weight_paths(directory: str, sidecar: Sidecar) -> list[str]:
-    from gecli.cache.weight_files import BadWeightRow, is_single, weight_dir, weights_of_sidecar
+    from gecli.cache.weight_files import BadWeightRow, weight_dir, weights_of_sidecar
 
     with suppress(BadWeightRow):
-        names = sorted({each.file for each in weights_of_sidecar(sidecar) if is_single(each)})
+        names = sorted({each.file for each in weights_of_sidecar(sidecar)})
         return [os.path.join(weight_dir(directory), name) for name in names]
     return []
 

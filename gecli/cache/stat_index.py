@@ -16,6 +16,7 @@ RACY_NS = 2_000_000_000  # a change in the same tick as the reading would not sh
 MAGIC = "gecli-stat-1"
 END = "end"
 FIELDS = 9
+PARTS = "parts:"  # before the digest of a row that tells of places in a file, not of all of it
 READ_BYTES = 1 << 20
 
 Numbers = tuple[int, int, int, int, int]
@@ -105,6 +106,7 @@ class StatIndex:
     def __init__(self, *, trusting: bool = True) -> None:
         self.trusting = trusting
         self._rows: dict[str, StatRow] = {}
+        self._parts: dict[str, StatRow] = {}
         self._new: set[str] = set()  # paths whose rows are in no file of the index yet
         self._hash_file: Callable[[str], str] = _sha256_of_file
 
@@ -112,12 +114,15 @@ class StatIndex:
         """Add the rows of one file of the index; an unusable file adds none."""
         rows = read_rows(path)
         for row in rows:
-            self._rows[row.path] = row
+            self._put(row)
         return rows
+
+    def _put(self, row: StatRow) -> None:
+        (self._parts if row.sha256.startswith(PARTS) else self._rows)[row.path] = row
 
     def add(self, row: StatRow | None) -> None:
         if row is not None:
-            self._rows[row.path] = row
+            self._put(row)
             self._new.add(row.path)
 
     def row(self, path: str) -> StatRow | None:
@@ -138,6 +143,19 @@ class StatIndex:
             self.add(StatRow(real, before, digest, made))
         return digest
 
+    def knows_parts(self, path: str, places: str) -> bool:
+        """Whether the parts of a file that `places` stands for were found whole, and it has not changed since."""
+        row = self._parts.get(os.path.realpath(path))
+        if not self.trusting or row is None or row.sha256 != f"{PARTS}{places}":
+            return False
+        return row.fits(numbers_of(row.path))
+
+    def add_parts(self, path: str, places: str, before: Numbers | None, made_ns: int) -> None:
+        """Keep that these parts are whole; `before` is what the file looked like when they were read."""
+        real = os.path.realpath(path)
+        if before is not None and numbers_of(real) == before:
+            self.add(StatRow(real, before, f"{PARTS}{places}", made_ns))
+
     def is_content(self, descriptor: int, path: str, sha256: str) -> bool:
         """Whether the open file, which was `path` a moment ago, has this content. It is read if it looks different."""
         row = self._rows.get(os.path.realpath(path))
@@ -150,7 +168,7 @@ class StatIndex:
         return not self._new.isdisjoint(map(os.path.realpath, paths))
 
     def rows_of(self, paths: Iterable[str]) -> list[StatRow]:
-        found = [self._rows.get(os.path.realpath(path)) for path in paths]
+        found = [rows.get(os.path.realpath(path)) for path in paths for rows in (self._rows, self._parts)]
         return [row for row in found if row is not None]
 
 

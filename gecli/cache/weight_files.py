@@ -7,11 +7,13 @@ for an entry with a sidecar.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 
 from gecli.artifacts.weight_file import UnsafeWeight, base_name, open_weight, sha256_of_range
 from gecli.cache.layout import OM, entry_path
+from gecli.cache.stat_index import numbers_of
 
 if TYPE_CHECKING:
     from gecli.cache.sidecar import Sidecar
@@ -174,14 +176,40 @@ def damaged_weight(
 
     Without `hashed` the files are only opened. `stats` knows the digests of files, not of parts of them.
     """
-    by_file: dict[str, list[WeightRange]] = {}
-    for each in ranges:
-        by_file.setdefault(each.file, []).append(each)
-    for name in sorted(by_file):
-        damage = _damage_in(folder, name, by_file[name], stats, hashed)
+    for name, rows in _by_file(ranges):
+        damage = _damage_in(folder, name, rows, stats, hashed)
         if damage is not None:
             return damage
     return None
+
+
+def damaged_part(folder: str, ranges: Iterable[WeightRange], stats: StatIndex) -> tuple[str, str] | None:
+    """The same for parts of files, whose bytes are read unless `stats` knows that they were whole."""
+    for name, rows in _by_file(ranges):
+        path, places = os.path.join(folder, name), _places(rows)
+        is_known = stats.knows_parts(path, places)
+        before, made_ns = numbers_of(path), time.time_ns()
+        damage = _damage_in(folder, name, rows, None, hashed=not is_known)
+        if damage is not None:
+            return damage
+        if not is_known:
+            stats.add_parts(path, places, before, made_ns)
+    return None
+
+
+def _by_file(ranges: Iterable[WeightRange]) -> list[tuple[str, list[WeightRange]]]:
+    found: dict[str, list[WeightRange]] = {}
+    for each in ranges:
+        found.setdefault(each.file, []).append(each)
+    return sorted(found.items())
+
+
+def _places(ranges: Iterable[WeightRange]) -> str:
+    """A digest of where which contents lie."""
+    import hashlib
+
+    rows = sorted({(each.offset, each.length, each.sha256) for each in ranges})
+    return hashlib.sha256(repr(rows).encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def _damage_in(

@@ -13,7 +13,7 @@ from dataclasses import field
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gecli.cache.candidate import Found, Rejected, Verdict, Wanted
+from gecli.cache.candidate import Found, Rejected, Verdict, Wanted, damaged_weights
 from gecli.cache.confirmation import has_user_functions
 from gecli.cache.differences import differences
 from gecli.cache.events import event, record
@@ -33,7 +33,7 @@ from gecli.cache.model_cache import (
 )
 from gecli.cache.near_entries import near_entries
 from gecli.cache.recovery import append_record, recover, set_aside_entry
-from gecli.cache.sidecar import COMPONENTS, Sidecar
+from gecli.cache.sidecar import COMPONENTS, InvalidSidecar, Sidecar, read_sidecar
 from gecli.cache.stat_index import StatIndex, write_rows
 from gecli.cache.store import NO_SPACE, Written, file_mode, forget_full, store_entry
 from gecli.compiler.cache_setup import CacheSetup
@@ -187,10 +187,13 @@ class CachedCompiler:
         self._conf_warnings = []
 
     def _deliver_without_entry(self, work: Work, error: OSError) -> ModelResult:
-        work.warnings.append(_warning("G5002", f"cache entry {work.use.entry} cannot be read", error, "io_error"))
+        message = f"cache entry {work.use.entry} cannot be read"
+        work.warnings.append(_warning("G5002", message, error, "io_error"))
+        work.not_stored = work.not_stored or self.refusal(message, error)
         work.entry = None
         if work.compiled is None:
             work.use = CacheUse("bypassed", work.key, self.setup.key_origin, reason="io_error")
+            self.count(event("miss", work.key, "io_error"))
             self._compile(work)
         assert work.compiled is not None
         return work.compiled.result
@@ -454,20 +457,25 @@ class CachedCompiler:
             name = errno.errorcode.get(error.errno or 0, "error")
             message = f"the compiled model was not stored in the cache {self.cache.path} ({name})"
             work.warnings.append(_warning("G5003", message, error, "io_error"))
-            if self.setup.is_required:
-                why = error.strerror or str(error)
-                work.not_stored = CacheError("G5003", message, why=why, kind="io_error", file=self.cache.path)
+            work.not_stored = self.refusal(message, error, "G5003")
             self.count(event("write_error", work.key, name))
             return
         size_bytes = sum(size for size, _ in written.digests.values())
         self.count(event("write", work.key, seconds=seconds, size_bytes=size_bytes))
         work.use.stored, work.use.entry = True, written.stem
+        self._set_aside_lost(work)
         self._note_older(work)
         if not self._is_direct:
             return  # the outputs have other offsets: they are written from the compiled model
         work.entry = Found(work.key, written.stem, "", described[-1], rdcpkt is not None)
         result.output.sha256 = written.digests["om"][1]
         self._remember(work, written.stem)
+
+    def refusal(self, message: str, error: OSError, code: str = "G5002") -> CacheError | None:
+        """What a command that requires the cache ends with after its outputs; None for any other."""
+        if not self.setup.is_required:
+            return None
+        return CacheError(code, message, why=error.strerror or str(error), kind="io_error", file=self.cache.path)
 
     def _stored(self, store: Callable[[], Written]) -> Written:
         """Store an entry; on a full disk again, once, when limits of cache.conf let something be removed."""
@@ -478,6 +486,23 @@ class CachedCompiler:
                 raise
         forget_full(self.cache.path)
         return store()
+
+    def _set_aside_lost(self, work: Work) -> None:
+        """Storing makes files of single weights anew; an entry that lacks weights even so hits never again."""
+        for each in work.passed_over:
+            if each.reason not in ("weights_corrupt", "weights_missing"):
+                continue
+            try:
+                sidecar = read_sidecar(self.cache.path, work.key, each.stem)
+                if sidecar is None or damaged_weights(self.cache.path, each.stem, sidecar, self.stats) is None:
+                    continue
+                set_aside_entry(self.cache.path, work.key, each.stem, self.mode)
+            except InvalidSidecar:
+                continue
+            except OSError as error:
+                work.warnings.append(_warning("G5002", f"cache entry {each.stem} is damaged", error, each.reason))
+                continue
+            work.notes.append(f"cache entry {each.stem}, whose weights are lost, was set aside")
 
     def _note_older(self, work: Work) -> None:
         """GE takes the first entry whose variables match: it does not look at what an entry was made from."""

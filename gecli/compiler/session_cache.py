@@ -5,6 +5,7 @@ Each model is looked up in the state in which the session is then, so an entry o
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from time import perf_counter
@@ -25,7 +26,7 @@ from gecli.compiler.result import CacheUse, ModelResult, OutputFile
 from gecli.compiler.session import Member, Session
 from gecli.compiler.variable_report import variable_rows
 from gecli.compiler.weight_delivery import EntryWeights
-from gecli.errors import GecliError, InputError
+from gecli.errors import Diagnostic, GecliError, InputError
 from gecli.variables.var_manager import VarManager
 from gecli.variables.var_match import VarMatch, match
 
@@ -217,13 +218,29 @@ def _published(source: SessionCache, together: Callable[[SessionCache | None], l
         # The weights of an entry that was taken are read while the output is written.
         if error.code != "E13001" or not any(work.entry is not None for work in source.works):
             raise
-        return _bypassed(source.compiler, source.works, together, ["io_error"] * len(source.works))
-    source.finish(results)
+        results = _damaged_meanwhile(source, together, error)
+    else:
+        source.finish(results)
     not_stored = [work.not_stored for work in source.works if work.not_stored is not None]
     if not_stored:
         publish_waiting()  # --require-cache: the outputs are made, the status tells of the cache
         raise not_stored[0]
     return results
+
+
+def _damaged_meanwhile(
+    source: SessionCache, together: Callable[[SessionCache | None], list[ModelResult]], error: InputError
+) -> list[ModelResult]:
+    node = error.first.node
+    cause = OSError(errno.EIO, f"the weight of node {node!r} is damaged" if node else error.first.message)
+    for work in source.works:
+        if work.entry is not None:
+            message = f"cache entry {work.entry.stem} cannot be read"
+            work.warnings.append(
+                Diagnostic("G5002", message, why=str(cause.strerror), severity="warning", kind="io_error")
+            )
+            work.not_stored = work.not_stored or source.compiler.refusal(message, cause)
+    return _bypassed(source.compiler, source.works, together, ["io_error"] * len(source.works))
 
 
 def _bypassed(

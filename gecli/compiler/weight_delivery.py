@@ -99,8 +99,9 @@ def write_with_new_offsets(
         assert pending is not None
         write_weights(pending, result)
         return OutputFile(job.om_path, write_om(job.om_path, image_of(om, model)))
-    except InputError as error:  # of the entry: damaged, or gone since it was looked at
-        raise OSError(errno.EIO, error.first.message) from error
+    except InputError as error:  # whole when it was looked at
+        node = error.first.node
+        raise OSError(errno.EIO, f"the weight of node {node!r} is damaged" if node else error.first.message) from error
 
 
 def weights_in(

@@ -16,7 +16,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from gecli.cache import weight_files
+from gecli.cache.candidate import damaged_weights
+from gecli.cache.model_cache import CacheDir, load_entry_rows, save_entry_rows
+from gecli.cache.sidecar import read_sidecar
+from gecli.cache.stat_index import StatIndex
+from gecli.cache.statistics import counts_by_key, total
 from gecli.cache.weight_files import weights_of_om
+from gecli.compiler.api import compile_models
+from gecli.errors import CacheError
+from gecli.options.resolution import resolve
 from tests.cache.test_cache_archive import rebuilt
 from tests.conftest import REPOSITORY
 
@@ -140,14 +149,104 @@ def test_an_entry_with_damaged_weights_is_no_hit_and_is_repaired(
     assert files(tmp_path / "b") == files(tmp_path / "c") == expected
 
 
-def test_changed_combined_weights_are_seen_when_they_are_delivered(build: Any, tmp_path: Path) -> None:
-    build("a/d.om", "combined")
+@pytest.mark.parametrize("damage", ["two bytes", "cut", "grown", "zeros"])
+def test_damaged_combined_weights_are_a_miss_once_and_the_next_compile_hits(
+    build: Any, gecli: Any, tmp_path: Path, damage: str
+) -> None:
+    lost = build("a/d.om", "combined")["entry"]
+    path = tmp_path / "cache" / "weight" / "d_weight_combined"
+    data = path.read_bytes()
+    changed = {
+        "two bytes": bytes(byte ^ 255 for byte in data[:2]) + data[2:],
+        "cut": data[: len(data) // 2],
+        "grown": bytes(len(data)) + data,
+        "zeros": bytes(len(data)),
+    }
+    path.write_bytes(changed[damage])
+    line = ("compile", str(DIGITS), "-o", "d.om", *SHAPE, "--external-weight", "combined", "--cache-dir", "cache")
+    assert "weights_corrupt" in gecli("cache", "why", *line[1:]).stdout
+    words = ("--cache-dir", "cache", "--require-cache")
+    cache = build("b/d.om", "combined", *words, warnings=1)
+    assert (cache["state"], cache["reason"], cache["stored"]) == ("miss", "weights_corrupt", True)
+    again = build("c/d.om", "combined", *words)
+    assert (again["state"], again["entry"]) == ("hit", cache["entry"])
+    assert files(tmp_path / "a") == files(tmp_path / "b") == files(tmp_path / "c")
+    assert not (tmp_path / "cache" / f"{lost}.om").exists()
+    assert list((tmp_path / "cache" / ".gecli" / "quarantine").glob(f"{lost}.om.*"))
+
+
+def test_a_good_entry_behind_one_with_damaged_combined_weights_is_taken(build: Any, tmp_path: Path) -> None:
+    words = ("--cache-dir", "cache", "--graph-key", "k")
+    cache, folder = tmp_path / "cache", tmp_path / "cache" / "weight"
+    first = build("a/d.om", "combined", *words)["entry"]
+    kept = {path: path.read_bytes() for path in cache.glob(f"{first}*")}
+    record = json.loads((cache / "k.idx").read_text())
+    size = (folder / "d_weight_combined").stat().st_size
+    with (folder / "d_weight_combined").open("r+b") as stream:
+        stream.write(b"zz")
+    second = build("b/d.om", "combined", *words, warnings=1)["entry"]
+    assert (folder / "d_weight_combined").stat().st_size > size
+    for path, data in kept.items():
+        path.write_bytes(data)
+    index = json.loads((cache / "k.idx").read_text())
+    index["cache_file_list"] = record["cache_file_list"] + index["cache_file_list"]
+    (cache / "k.idx").write_text(json.dumps(index))
+    found = build("c/d.om", "combined", *words)
+    assert (found["state"], found["entry"]) == ("hit", second)
+    assert files(tmp_path / "a") == files(tmp_path / "c")
+
+
+def test_weights_damaged_between_look_up_and_delivery_are_told_counted_and_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "cache").mkdir()
+
+    def compiled(folder: str, **more: str) -> Any:
+        words = {"output": f"{tmp_path}/{folder}/d.om", "ge.externalWeight": "combined", **more}
+        words |= {"input_shape": SHAPE[1], "ge.graph_compiler_cache_dir": str(tmp_path / "cache")}
+        options = resolve("compile", {name: (text,) for name, text in words.items()})
+        return compile_models([str(DIGITS)], options).models[0]
+
+    compiled("a")
     path = tmp_path / "cache" / "weight" / "d_weight_combined"
     path.write_bytes(bytes(path.stat().st_size))
-    assert build("b/d.om", "combined", warnings=1)["state"] == "bypassed"
-    assert files(tmp_path / "a") == files(tmp_path / "b")
-    cache = build("c/d.om", "combined", "--cache-dir", "cache", "--cache-verify", "full", warnings=1)
-    assert (cache["state"], cache["reason"]) == ("miss", "weights_corrupt")
+    for module in ("cache.candidate", "cache.model_cache"):
+        monkeypatch.setattr(f"gecli.{module}.damaged_weights", lambda *words: None)
+    result = compiled("b")
+    assert (result.cache.state, result.cache.reason) == ("bypassed", "io_error")
+    assert "is damaged" in result.warnings[-1].why
+    assert total(counts_by_key(str(tmp_path / "cache")))["misses.io_error"] == 1
+    with pytest.raises(CacheError) as caught:
+        compiled("c", **{"require-cache": "1"})
+    assert caught.value.first.code == "G5002"
+    assert files(tmp_path / "a") == files(tmp_path / "b") == files(tmp_path / "c")
+
+
+def test_combined_weights_that_are_known_to_be_whole_are_not_read_at_each_hit(
+    build: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = build("a/d.om", "combined", "--cache-dir", "cache", "--graph-key", "k")["entry"]
+    cache, path = str(tmp_path / "cache"), tmp_path / "cache" / "weight" / "d_weight_combined"
+    os.utime(path, ns=(1, 1))
+    reads: list[int] = []
+    digest_of = weight_files.sha256_of_range
+    monkeypatch.setattr(weight_files, "sha256_of_range", lambda *words: reads.append(1) or digest_of(*words))
+    monkeypatch.setattr("gecli.cache.stat_index.RACY_NS", 0)
+    sidecar = read_sidecar(cache, "k", entry)
+
+    def look() -> tuple[str, str] | None:
+        stats = StatIndex()
+        load_entry_rows(cache, entry, stats)
+        damage = damaged_weights(cache, entry, sidecar, stats)
+        save_entry_rows(CacheDir(cache), "k", entry, stats, sidecar)
+        return damage
+
+    assert look() is None and reads
+    reads.clear()
+    assert look() is None and not reads
+    data = path.read_bytes()
+    path.write_bytes(bytes(len(data)))
+    assert look() is not None and reads
 
 
 @MODES
