@@ -249,6 +249,11 @@ def _compile_together(
         results.append(describe(job, each, member, session, image, options))
         results[-1].pending = pending
     results[0].notes += memory_notes
+    if len(results) > 1:
+        from gecli.compiler.initial_values import initial_value_warnings
+
+        for result, found in zip(results, initial_value_warnings(loaded)):
+            result.warnings = [*result.warnings, *found]  # of the session, not of the entry of a model in a cache
     check_results(results, options)
     with published_together():
         for result, member, job in zip(results, members, jobs):

@@ -123,6 +123,7 @@ class Session:
         with nullcontext() if self.table is None else self.table.unchanged_by_failure():
             model = loader.load(record.attrs, self._init)
             self._check_order(loader, name)
+        self.warnings += self.store.take_warnings()
         if self._weight_files is not None:
             self.warnings += self._weight_files.take_warnings()
         model.load_ns = perf_counter_ns() - start
@@ -255,6 +256,7 @@ class _Loader:
         self.fill = 0
         self.max_loop = MAX_LOOP
         self.addresses: dict[str, int] = {}  # of the variables, as the model has them
+        self.initial: dict[str, Weight] = {}  # what the session that goes on says that variables begin with
         self.variables: dict[str, BoundVariable] = {}
         self.names: dict[Port, str] = {}  # of the variables in whose memory ports of other nodes lie
         self.operands: dict[Port, Operand] = {}
@@ -285,6 +287,7 @@ class _Loader:
         if self.table is not None:
             from gecli.runtime.session_table import Entered
 
+            self.initial = self.table.initial_values(name for name, _, _ in rows)
             model = Entered(rows, self.graphs.values(), self.packet, attrs, self.path)
             self.table.enter(model, strict=self.strict_addresses)
             if self.external_bytes is not None:
@@ -382,7 +385,7 @@ class _Loader:
             road = self._road_of(node)
             if self.packet is None and (self.table is None or node.name not in self.table):
                 self.store.without_record.setdefault(node.name, f"{os.path.splitext(self.path)[0]}.rdcpkt")
-            init = desc.attrs.get(INIT_VALUE)
+            init = desc.attrs.get(INIT_VALUE) or self.initial.get(node.name)
             own = self.addresses[node.name] = _address(graph, Port(node, 0))
             address = own if self.table is None or not own else self.table.address(node.name, desc)
             form = self.store.register(node.name, desc, address, road, init, self.path)

@@ -94,6 +94,11 @@ class SessionTable:
         resource = self.manager.resource
         return Known(desc, resource.address_of(name, desc), self.road(name), desc.attrs.get(INIT_VALUE))
 
+    def initial_values(self, names: Iterable[str]) -> dict[str, Weight]:
+        """What variables of the snapshot begin with."""
+        found = ((name, self.manager.current_desc(name)) for name in names if name in self.found)
+        return {name: desc.attrs[INIT_VALUE] for name, desc in found if desc and INIT_VALUE in desc.attrs}
+
     def road(self, name: str) -> TransRoad:
         return self.manager.trans_road(name) or NO_ROAD
 

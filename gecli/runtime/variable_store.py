@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from gecli.errors import InputError, RuntimeFault
+from gecli.errors import Diagnostic, InputError, RuntimeFault
 from gecli.ir.tensor_desc import TensorDesc
 from gecli.ir.weight import Weight
 from gecli.records import dataclass
 from gecli.runtime.memory import ALIGN_BYTES
+from gecli.variables.initial_values import Conflict, GivenValue, conflict, conflict_warnings
 from gecli.variables.trans_road import TransRoad
 
 if TYPE_CHECKING:
@@ -94,6 +95,7 @@ class Variable:
     forms: tuple[Form, ...] = ()
     current: Form | None = None
     initialised_by: str = ""  # what gave it its value; empty: nothing yet
+    given: GivenValue | None = None  # the first initial value that a model gave
 
     @property
     def is_initialised(self) -> bool:
@@ -109,6 +111,7 @@ class VariableStore:
         self._memory: Memory = _Memory(fill) if memory is None else memory
         self._table = table
         self._variables: dict[str, Variable] = {}
+        self._conflicts: list[Conflict] = []  # of initial values
         self.without_record: dict[str, str] = {}  # variables whose road nobody knows: the record that is not there
         self._seed = seed
 
@@ -145,30 +148,49 @@ class VariableStore:
     def register(
         self, name: str, desc: TensorDesc, address: int, road: TransRoad, init_value: Weight | None, model: str
     ) -> Form:
-        """The form in which `model` stores the variable; made (and initialised) on first use.
+        """The form in which `model` stores the variable, made on first use.
 
-        Raises InputError (RT_VAR_DESC_MISMATCH) when another model of the session declares it differently, and
-        RuntimeFault (RT_INIT_VALUE_MISMATCH) when the initial value does not fit.
+        The initial value counts when nothing has given the variable a value before; `take_warnings` tells of one that
+        differs from that of an earlier model. Raises InputError (RT_VAR_DESC_MISMATCH) when another model of the
+        session declares the variable differently, and RuntimeFault (RT_INIT_VALUE_MISMATCH) when the initial value
+        does not fit.
         """
         variable = self._variables.get(name)
         if variable is None:
             variable = self._variables[name] = Variable(name)
+        form = self._form_of(variable, desc, address, road, model)
+        if init_value is not None:
+            self._give(variable, form, GivenValue(init_value, model, form.road))
+        return form
+
+    def _form_of(self, variable: Variable, desc: TensorDesc, address: int, road: TransRoad, model: str) -> Form:
         for form in variable.forms:
             if form.desc.same_storage(desc):
                 return form
         form = Form(desc, address, road, self._memory)
         if variable.forms:
-            _require_same_user_form(name, variable.forms[0], form, model)
+            _require_same_user_form(variable.name, variable.forms[0], form, model)
         variable.forms += (form,)
         if variable.current is None:
             variable.current = form
             if desc.is_static and not desc.elements:
                 variable.initialised_by = "its size"  # an empty variable has all the values that it can have
-        if init_value is not None and not variable.is_initialised:
-            _initialise(name, form, init_value)
+        return form
+
+    def _give(self, variable: Variable, form: Form, given: GivenValue) -> None:
+        if not variable.is_initialised:
+            _initialise(variable.name, form, given.value)
             variable.current = form
             variable.initialised_by = "_init_value"
-        return form
+        if variable.given is None:
+            variable.given = given
+        elif (found := conflict(variable.name, variable.given, given)) is not None:
+            self._conflicts.append(found)
+
+    def take_warnings(self) -> list[Diagnostic]:
+        """The warnings since the last call."""
+        found, self._conflicts = self._conflicts, []
+        return conflict_warnings(found)
 
     def snapshot(self, names: Iterable[str]) -> list[Snapshot]:
         """The variables of these names as they are, for `restore`."""

@@ -188,3 +188,45 @@ def test_the_longest_name_of_an_archive_is_saved_and_loaded(tmp_path: Path) -> N
     store.set_value(name, np.zeros(2, np.float32))
     assert load_variables(store, str(tmp_path / "v.npz"))[0] == [name]
     assert store.value(name).tolist() == [1, 1]
+
+
+def given(number: float, desc: TensorDesc = USER) -> Weight:
+    return Weight.of(np.full(desc.shape, number, np.float32), desc)
+
+
+def test_an_initial_value_counts_from_whatever_model_it_comes() -> None:
+    store = VariableStore()
+    store.register("w", USER, BASE, TransRoad(), None, "a.om")
+    store.register("w", USER, BASE, TransRoad(), given(2), "b.om")
+    store.require_value("w", "zero", "conv")
+    np.testing.assert_array_equal(store.value("w"), np.full(USER.shape, 2, np.float32))
+    assert store["w"].initialised_by == "_init_value"
+    assert store.take_warnings() == []
+
+
+def test_an_initial_value_does_not_replace_what_the_variable_has() -> None:
+    store = VariableStore()
+    store.register("w", USER, BASE, TransRoad(), None, "a.om")
+    store.set_value("w", filled(USER.shape))
+    store.register("w", USER, BASE, TransRoad(), given(2), "b.om")
+    np.testing.assert_array_equal(store.value("w"), filled(USER.shape))
+
+
+def test_of_two_initial_values_the_first_counts_and_the_models_are_named() -> None:
+    store = VariableStore()
+    for name in ("v", "w"):
+        store.register(name, USER, BASE, TransRoad(), given(1), "a.om")
+        store.register(name, USER, BASE, TransRoad(), given(2), "b.om")
+    assert (store.value("w") == 1).all()
+    (warning,) = store.take_warnings()
+    assert warning.message == "a.om and b.om give variable 'v', 'w' different initial values"
+    assert (warning.severity, warning.kind) == ("warning", "RT_INIT_VALUE_DIFFERS")
+    assert store.take_warnings() == []
+
+
+@pytest.mark.parametrize("second, told", [(1, False), (2, True)])
+def test_initial_values_in_different_forms_are_compared_in_the_declared_one(second: float, told: bool) -> None:
+    store = VariableStore()
+    store.register("w", STORED, BASE, ROAD, ROAD.convert_weight(given(1)), "a.om")
+    store.register("w", USER, BASE, TransRoad(), given(second), "b.om")
+    assert bool(store.take_warnings()) is told
