@@ -62,6 +62,12 @@ class Sidecar:
         return self.content.get(USER_FUNCTIONS) is not False and not self.is_confirmed
 
     @property
+    def variables_before(self) -> list[str]:
+        """The variables that the session had before the compile; empty for a model alone and the first of a session."""
+        found = _object(self.content.get("vars")).get("before")
+        return [str(each) for each in found] if isinstance(found, list) else []
+
+    @property
     def compile_seconds(self) -> float:
         value = self.content.get("compile_seconds")
         if not isinstance(value, int | float) or not 0 <= value < 1e12:  # NaN is not in the range either

@@ -20,7 +20,7 @@ OF_THE_MODEL = ("model_name", "source_name")  # beside the options in what an en
 
 
 class Recompiled(NamedTuple):
-    """`state`: same, differs (not reproducible), or incomparable: other input, or an option that cannot be repeated."""
+    """`state`: same, differs (not reproducible), or incomparable: other input, an option or session not repeatable."""
 
     state: str
     message: str = ""
@@ -37,6 +37,10 @@ def source_of(sidecar: Sidecar) -> str:
 
 def recompile(key: str, sidecar: Sidecar, model: str) -> Recompiled:
     """Compile `model` with the options of an entry and compare the files. Never raises for a fault of the model."""
+    count = len(sidecar.variables_before)
+    if count:
+        found = f"{count} variables" if count > 1 else "1 variable"
+        return Recompiled("incomparable", f"the session of its compile already had {found}, and {model} alone has none")
     with TemporaryDirectory(prefix="gecli-verify-") as folder:
         cache = os.path.join(folder, "cache")
         os.mkdir(cache)

@@ -120,6 +120,25 @@ def test_a_recompile_gives_the_bytes_of_the_entry(gecli: Run, om: Path) -> None:
     assert "no whole entry was compiled from a file of the name other.onnx" in result.stderr
 
 
+def test_a_recompile_compares_the_first_model_of_a_session_and_notes_those_that_found_variables(
+    gecli: Run, tmp_path: Path
+) -> None:
+    (tmp_path / "cache").mkdir()
+    init, train, evaluate = (TRAIN.replace("train.json", f"{name}.json") for name in ("init", "train", "eval"))
+    words = ("--train", "--cache-dir", "cache", "--graph-key", "{stem}")
+    for session in ((init, train, evaluate), (train, "--session-out", "s"), (evaluate, "--session-in", "s")):
+        made = gecli("compile", *session, "-o", "t/", *words)
+        assert made.returncode == 0, made.stderr
+    for model, compared in ((init, 1), (train, 1), (evaluate, 0)):
+        entries = len(list((tmp_path / "cache").glob(f"{Path(model).stem}_*.om")))
+        result = gecli(*VERIFY, "--recompile", model, "--json")
+        document = json.loads(result.stdout)
+        assert (result.returncode, document["problems"]) == (0, []), model
+        assert len(document["notes"]) == entries - compared, document["notes"]
+        for note in document["notes"]:
+            assert note.startswith("entry conv_") and "was not compared: the session of its compile already had" in note
+
+
 def test_an_entry_that_is_not_reproduced_is_a_problem(gecli: Run, om: Path) -> None:
     data = bytearray(om.read_bytes())
     data[1000] ^= 1
