@@ -97,6 +97,7 @@ class Survey:
     busy_keys: set[str] = field(default_factory=set)
     broken_indexes: list[str] = field(default_factory=list)
     reclaimable_bytes: int = 0  # filled in by who asks gc
+    unreferenced_bytes: int = 0  # of weight files that no entry refers to; filled in by who looks for them
     jit: Survey | None = None  # the same of the JIT layer, which is a cache directory inside
     slicings: dict[str, Slicing] = field(default_factory=dict)  # of the JIT layer, whatever keys were asked for
     key_glob: str | None = None

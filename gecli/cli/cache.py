@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from gecli.cli.cache_directory import is_shared, operands_of, require_cache, surveyed, writable
+from gecli.cli.cache_directory import count_unreferenced, is_shared, operands_of, require_cache, surveyed, writable
 from gecli.cli.cache_schema import print_schema
 from gecli.cli.invocation import Invocation
 
@@ -28,6 +28,7 @@ def cache_ls(invocation: Invocation) -> int:
     operands_of(invocation)
     found = surveyed(options)
     found.reclaimable_bytes = _reclaimable(found)
+    count_unreferenced(found)
     rows = _shown_rows(options, found)
     if states := _states(options):
         for layer in found.layers:
@@ -80,6 +81,7 @@ def cache_gc(invocation: Invocation) -> int:
         return print_schema(invocation.subcommand, console)
     from gecli.cache.gc import select
     from gecli.cache.gc_actions import Outcome
+    from gecli.cache.gc_limit import above_limit
     from gecli.report.cache_report import action_line, gc_document, gc_summary, unknown_files
 
     operands_of(invocation)
@@ -88,7 +90,9 @@ def cache_gc(invocation: Invocation) -> int:
     policy = _policy(options)
     wait_s = options.number("wait") or 0.0
     notes: list[str] = []
-    actions = select(found, policy, time.time(), skip_busy=wait_s == 0, notes=notes)
+    now = time.time()
+    actions = select(found, policy, now, skip_busy=wait_s == 0, notes=notes)
+    above = above_limit(found, policy, now, actions)
     dry_run = options.flag("dry-run")
     if not dry_run and not _confirmed(options, console, len(actions)):
         console.say("nothing was removed")
@@ -99,6 +103,9 @@ def cache_gc(invocation: Invocation) -> int:
     else:
         outcome = _collected(found, actions, wait_s, policy)
     outcome.notes = [*notes, *outcome.notes]
+    if above is not None:
+        outcome.notes.append(above.note)
+        outcome.spared += above.spared
     if console.json:
         console.document(gc_document(found, outcome, dry_run=dry_run))
     else:

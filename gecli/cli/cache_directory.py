@@ -46,6 +46,16 @@ def surveyed(options: Options) -> Survey:
         return survey(directory, options.text("key"))
 
 
+def count_unreferenced(found: Survey) -> None:
+    """Add to a survey the bytes of the weight files that no entry refers to, however young they are."""
+    import time
+
+    from gecli.cache.gc_limit import unreferenced_weights
+
+    files = [each for layer in found.layers for each in unreferenced_weights(layer.directory, time.time())]
+    found.unreferenced_bytes = sum(each.size_bytes for each in files)
+
+
 @contextmanager
 def readable(directory: str) -> Iterator[None]:
     """A block that lists the directory. Raises InvalidOption for an OSError in it."""

@@ -6,7 +6,7 @@ import fnmatch
 import time
 from typing import TYPE_CHECKING
 
-from gecli.cli.cache_directory import operands_of, surveyed, writable
+from gecli.cli.cache_directory import count_unreferenced, operands_of, surveyed, writable
 from gecli.cli.cache_schema import print_schema
 from gecli.cli.invocation import Invocation
 
@@ -24,6 +24,7 @@ def cache_stats(invocation: Invocation) -> int:
     from gecli.report.cache_stats_report import stats_document, stats_lines
 
     found = surveyed(options)
+    count_unreferenced(found)
     age = options.get("since")
     since = None if age is None else time.time() - float(age)
     by_key = _selected(counts_by_key(found.directory, since), options.text("key"))

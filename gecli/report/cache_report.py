@@ -74,6 +74,8 @@ def footer(rows: Sequence[EntryRow], found: Survey, *, human: bool) -> str:
     totals = totals_of(rows, found)
     shown = size_text if human else str
     weights = f"{shown(totals['weights_bytes'])} bytes of weights, " if totals["weights_bytes"] else ""
+    if totals["unreferenced_weights_bytes"]:
+        weights += f"{shown(totals['unreferenced_weights_bytes'])} bytes of weights that no entry refers to, "
     aside = f"{shown(totals['quarantine_bytes'])} bytes set aside, " if found.quarantined else ""
     return (
         (
@@ -151,6 +153,7 @@ def totals_of(rows: Sequence[EntryRow], found: Survey) -> dict[str, int]:
         "slices_bytes": sum(row.size_bytes for row in rows if row.is_slicing),
         "quarantine_bytes": sum(each.size_bytes for each in found.quarantined),
         "weights_bytes": found.weights_bytes(rows),
+        "unreferenced_weights_bytes": found.unreferenced_bytes,
         "reclaimable_bytes": found.reclaimable_bytes,
     }
 

@@ -39,6 +39,7 @@ def stats_document(found: Survey, by_key: Mapping[str, Counts], since_s: float |
         "slices": {"graphs": len(slices), "bytes": sum(row.size_bytes for row in slices)},
         "quarantine": {"items": len(aside), "bytes": sum(each.size_bytes for each in aside)},
         "weights_bytes": found.weights_bytes(rows),
+        "unreferenced_weights_bytes": found.unreferenced_bytes,
         "oldest": _extreme(sorted(rows, key=lambda row: (row.created_s, row.stem))[:1]),
         "newest": _extreme(sorted(rows, key=lambda row: (row.created_s, row.stem))[-1:]),
         "biggest": _extreme(sorted(rows, key=lambda row: (row.size_bytes, row.stem))[-1:]),
@@ -56,6 +57,9 @@ def stats_lines(document: Mapping[str, Any], *, human: bool, by_key: bool) -> li
     weights = document["weights_bytes"]
     more = f", {size(weights)}{unit} of weights" if weights else ""
     lines = [_line("contents", f"{inside}, {size(document['bytes'])}{unit}{more}")]
+    unreferenced = document["unreferenced_weights_bytes"]
+    if unreferenced:
+        lines.append(_line("unreferenced weights", f"{size(unreferenced)}{unit}"))
     slices, aside = document["slices"], document["quarantine"]
     if slices["graphs"]:
         lines.append(

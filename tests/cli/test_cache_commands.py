@@ -270,3 +270,39 @@ def test_what_was_set_aside_is_shown_and_removed_on_request(gecli: Run, cache: P
     document = json.loads(gecli("cache", "gc", "--cache-dir", "cache", "--quarantine", "--grace", "0", "--json").stdout)
     assert [(each["why"], each["bytes"]) for each in document["actions"]] == [("quarantine", 12)]
     assert list(aside.iterdir()) == [] and len(list(cache.glob("*.om"))) == 2
+
+
+def test_what_is_too_young_for_the_size_limit_is_told(gecli: Run, cache: Path) -> None:
+    aside = cache / ".gecli/quarantine"
+    aside.mkdir(exist_ok=True)
+    (aside / f"k.idx.{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime(time.time() - 60))}").write_bytes(b"x" * 30)
+    (cache / "weight").mkdir(exist_ok=True)
+    (cache / f"weight/weight_{'ab' * 32}").write_bytes(b"x" * 12)
+    totals = json.loads(gecli("cache", "ls", "--cache-dir", "cache", "--json").stdout)["totals"]
+    assert (totals["unreferenced_weights_bytes"], totals["reclaimable_bytes"]) == (12, 0)
+    last = gecli("cache", "ls", "--cache-dir", "cache").stdout.splitlines()[-1]
+    assert "12 bytes of weights that no entry refers to, 30 bytes set aside, 0 reclaimable" in last
+    assert "unreferenced weights    12 bytes" in gecli("cache", "stats", "--cache-dir", "cache").stdout
+    why = (
+        "42 bytes stay above --max-size: 30 bytes set aside in .gecli/quarantine and 12 bytes of weights that no entry "
+        "refers to are younger than --grace, 3600 s (--grace 0 removes them)"
+    )
+    words = ("cache", "gc", "--cache-dir", "cache", "--max-size")
+    assert gecli(*words, "1G", "--dry-run").stderr == ""
+    assert why in " ".join(gecli(*words, "0", "--dry-run").stderr.split())
+    document = json.loads(gecli(*words, "0", "--json").stdout)
+    assert document["notes"] == [why]
+    assert sorted((each["why"], each["bytes"]) for each in document["spared"]) == [
+        ("quarantine", 30), ("unreferenced-weight", 12),
+    ]  # fmt: skip
+    document = json.loads(gecli(*words, "0", "--grace", "0", "--json").stdout)
+    assert (document["notes"], document["spared"], len(document["actions"])) == ([], [], 2)
+
+
+def test_a_key_in_use_is_named_as_what_stays_above_the_size_limit(gecli: Run, cache: Path) -> None:
+    from gecli.cache.lock import KeyLock
+
+    size = sum(path.stat().st_size for path in cache.glob("k_*"))
+    with KeyLock(str(cache), "k", timeout_s=0):
+        told = gecli("cache", "gc", "--cache-dir", "cache", "--max-size", "1").stderr
+    assert f"{size - 1} bytes stay above --max-size: {size} bytes belong to keys in use" in " ".join(told.split())
