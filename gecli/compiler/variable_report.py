@@ -24,8 +24,8 @@ def variable_rows(nodes: Mapping[OpDesc, int], record: VarMatch, manager: VarMan
     rows = []
     for node, address in nodes.items():
         stored = node.output_descs[0]
-        declared = variables.declared_desc(node.name) or stored
-        road = record.after.var_trans_roads_map.get(node.name, ())
+        road = record.after.var_trans_roads_map.get(node.name)
+        declared = road.source if road else stored  # by this graph; another one may declare it otherwise
         rows.append(
             {
                 "name": node.name,
@@ -37,7 +37,7 @@ def variable_rows(nodes: Mapping[OpDesc, int], record: VarMatch, manager: VarMan
                 "shape": list(stored.shape),
                 "logical_address": address,
                 "size_bytes": stored.size_bytes,
-                "road": [f"{step.type} {step.src.format.name}->{step.dst.format.name}" for step in road],
+                "road": [f"{step.type} {step.src.format.name}->{step.dst.format.name}" for step in road or ()],
                 "lossy": bool(road) and getattr(road, "lossy", False),
                 "changed_here": node.name in changed,
                 "init_converted": bool(road) and node.init_value is not None,
