@@ -9,9 +9,11 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+from gecli.cache.index import index_text, parse_index
 from tests.conftest import REPOSITORY
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
+GUIDE = REPOSITORY / "docs/cache.md"
 
 
 def same(line: str) -> str:
@@ -22,7 +24,7 @@ def same(line: str) -> str:
 def steps() -> list[tuple[list[str], list[str]]]:
     """Each command of the guide with the lines that it prints."""
     found: list[tuple[list[str], list[str]]] = []
-    for line in (REPOSITORY / "docs/cache.md").read_text().splitlines():
+    for line in re.sub(r"^```.*?^```$", "", GUIDE.read_text(), flags=re.DOTALL | re.MULTILINE).splitlines():
         if line.startswith("    $ gecli "):
             found.append((shlex.split(line)[2:], []))
         elif line.startswith("    ") and found:
@@ -40,3 +42,10 @@ def test_the_guide_is_true(gecli: Run, tmp_path: Path) -> None:
         missing = [line for line in wanted if line != "..." and same(line) not in printed]
         assert missing == [], result.stdout
         assert "..." in wanted or len(wanted) == len(printed), result.stdout
+
+
+def test_the_index_in_the_guide_is_the_text_that_gecli_writes(tmp_path: Path) -> None:
+    (block,) = re.findall(r"^```json\n(.*?)\n```$", GUIDE.read_text(), flags=re.DOTALL | re.MULTILINE)
+    content = parse_index(block.encode(), str(tmp_path))
+    assert [(each.graph_key, each.problem) for each in content.records] == [("net", "")]
+    assert index_text(content) == block
