@@ -23,7 +23,10 @@ class Region(NamedTuple):
 
 
 def memory_map(sessions: Iterable[Session], models: Sequence[LoadedModel]) -> list[Region]:
-    """Feature maps and weights of every model, then the variables by address, or the area that holds them."""
+    """Feature maps and weights of every model, then the variables, and the constants stored as such, by address.
+
+    An area that holds the variables stands for all of them.
+    """
     regions = []
     for model in models:
         regions.append(Region("features", model.name, None, model.memory_bytes))
@@ -39,8 +42,20 @@ def memory_map(sessions: Iterable[Session], models: Sequence[LoadedModel]) -> li
             if form is not None:
                 size = span_bytes(padded_bytes(form.desc))
                 rows.append(Region("variable", f"{name} {form.desc.format.name}", form.logical_address, size))
+        rows += _constants(model for model in models if model.store is session.store)
         regions += sorted(rows, key=lambda row: (row.address or 0, row.name))
     return [region for region in regions if region.size_bytes]
+
+
+def _constants(models: Iterable[LoadedModel]) -> list[Region]:
+    """The blocks of constants in variable memory; equal constants share one, in one model and in several."""
+    found: dict[tuple[int, int], Region] = {}
+    for model in models:
+        for each in model.constants:
+            size = span_bytes(padded_bytes(each.desc))
+            name = f"{each.name} {each.desc.format.name}"
+            found.setdefault((each.address, size), Region("constant", name, each.address, size))
+    return list(found.values())
 
 
 def total_bytes(regions: Iterable[Region]) -> int:

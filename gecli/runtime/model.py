@@ -23,6 +23,7 @@ from gecli.runtime.program import Program, Watch
 from gecli.runtime.variable_store import Form, VariableStore
 
 if TYPE_CHECKING:
+    from gecli.runtime.beside_variables import Beside
     from gecli.runtime.file_constants import FileUse
 
 Array = NDArray[Any]
@@ -74,6 +75,7 @@ class LoadedModel:
     weight_bytes: int = 0
     weight_files: list[FileUse] = field(default_factory=list)
     placeholders: tuple[str, ...] = ()  # names of its ConstPlaceHolder nodes
+    constants: tuple[Beside, ...] = ()  # those that lie among the variables
 
     @property
     def written(self) -> list[str]:

@@ -28,6 +28,7 @@ from gecli.ir.attributes import (
 from gecli.ir.op_desc import OpDesc, Port
 from gecli.ir.weight import FileSlice, Weight
 from gecli.layout.transfer_error import TransferError
+from gecli.runtime.beside_variables import beside
 from gecli.runtime.dynamic import MAX_LOOP, DynamicExecutor
 from gecli.runtime.interface import model_inputs, model_outputs
 from gecli.runtime.memory import POISON, Arena, MappedWeights
@@ -312,6 +313,7 @@ class _Loader:
             placeholders=placeholders,
         )
         base = int(attrs.get(VARIABLE_BASE, DEFAULT_VARIABLE_BASE))
+        model.constants = tuple(each for each in beside(self.graphs.values(), base) if each.is_constant)
         self.names = self._names_of_ports(base)
         require_references(self.graphs.values(), self.variable_of, self.path)
         if self._is_dynamic():

@@ -12,13 +12,13 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from gecli.errors import CompileError, Diagnostic, InputError, RuntimeFault
-from gecli.ir.attributes import INIT_VALUE, VARIABLE_MEMORY_TYPES
+from gecli.ir.attributes import INIT_VALUE
 from gecli.ir.tensor_desc import TensorDesc
 from gecli.ir.weight import Weight
+from gecli.runtime.beside_variables import Beside, beside
 from gecli.runtime.variable_addresses import Row, configure, sized
 from gecli.variables.interval_map import OverlapError
 from gecli.variables.mem_resource import MemoryType
-from gecli.variables.placeholder import CONST_PLACEHOLDER
 from gecli.variables.trans_road import TransRoad
 from gecli.variables.var_faults import ONE_SESSION, restore_fault
 from gecli.variables.var_manager import VarManager
@@ -44,15 +44,6 @@ class Known(NamedTuple):
     address: int
     road: TransRoad
     init_value: Weight | None
-
-
-class Beside(NamedTuple):
-    """A constant or placeholder with an address among the variables."""
-
-    name: str
-    desc: TensorDesc
-    address: int
-    device_address: int = 0
 
 
 class Entered(NamedTuple):
@@ -260,7 +251,7 @@ class SessionTable:
 
     def _enter_others(self, model: Entered, graph_id: int, strict: bool) -> None:
         """Constants and placeholders. One whose place is taken is its model's alone, which has its data."""
-        others = list(_beside(model.graphs, self.manager.logic_base))
+        others = list(beside(model.graphs, self.manager.logic_base))
         resource = self.manager.resource
         held: dict[int, list[TensorDesc]] = {}
         for entry in resource.addresses.values() if others else ():
@@ -300,19 +291,6 @@ def _overlap(other: Beside, desc: TensorDesc) -> InputError:
         "RT_VAR_OVERLAP", other.name, f"constant {other.name!r} overlaps what the session has at its place",
         f"{desc.size_bytes} bytes at {other.address:#x}", ONE_SESSION,
     )  # fmt: skip
-
-
-def _beside(graphs: Iterable[GraphRecord], base: int) -> Iterator[Beside]:
-    """What else has an address in variable memory."""
-    for graph in graphs:
-        for node in graph.nodes:
-            if node.type not in VARIABLE_MEMORY_TYPES or node.is_variable or not node.output_descs:
-                continue
-            placement = graph.placements.get(node)
-            address = placement.output_offsets[0] if placement and placement.output_offsets else 0
-            if address >= base:
-                held = int(node.attrs.get("addr", 0)) if node.type == CONST_PLACEHOLDER else 0
-                yield Beside(node.name, node.output_descs[0], address, held)
 
 
 def _shown(road: TransRoad) -> str:

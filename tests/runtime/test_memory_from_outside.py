@@ -14,6 +14,8 @@ from gecli.compiler import compile_model
 from gecli.errors import InputError, RuntimeFault
 from gecli.ir.dtype import DataType
 from gecli.ir.format import Format
+from gecli.ir.text import parse
+from gecli.loading.json_writer import write_json
 from gecli.runtime.memory_map import Region
 from gecli.runtime.session import Session
 from gecli.runtime.session_table import SessionTable
@@ -124,6 +126,27 @@ def test_the_memory_map_has_the_area(gecli, tmp_path: Path) -> None:
     ]
     done = gecli("run", "conv.om", "--external-var", "1M", "--mem-limit", "512K")
     assert done.returncode == 6 and "RT_OOM" in gecli("run", "conv.om", "--mem-limit", "1K", "--json").stdout
+
+
+TRAIN_STEP = """
+    graph step() {
+      %w = Variable() {_init_value={"fill": "0000803f"}} : f32[4] ND
+      %c = Const() {value={"fill": "00000040"}} : f32[4] ND
+      %a = AssignAdd(%w, %c) : f32[4] ND
+      return %a
+    }
+"""
+
+
+def test_constants_that_are_stored_as_variables_are_in_the_memory_map(gecli, tmp_path: Path) -> None:
+    write_json(parse(TRAIN_STEP), str(tmp_path / "step.json"))
+    assert gecli("compile", "step.json", "-o", "step.om", "--train").returncode == 0
+    for extra, kinds in (((), ["variable", "constant"]), (("--huge-page", "1"), ["variable", "constant", "pages"])):
+        plan = json.loads(gecli("run", "step.om", "step.om", "--plan", "--json", *extra).stdout)
+        rows = [row for row in plan["regions"] if row["kind"] in ("variable", "constant", "pages")]
+        assert [row["kind"] for row in rows] == kinds
+        assert rows[1]["address"] == rows[0]["address"] + rows[0]["size_bytes"]
+        assert not extra or sum(row["size_bytes"] for row in rows) == GIB
 
 
 # ------------------------------------------------------------------ placeholders
