@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import errno
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from gecli.errors import Diagnostic
 
 ISSUES = "the project's issue tracker"
+PACKAGES = {  # what pip installs with gecli, by the name that is imported
+    "click": "click",
+    "filelock": "filelock",
+    "google": "protobuf",
+    "ml_dtypes": "ml_dtypes",
+    "networkx": "networkx",
+    "numpy": "numpy",
+    "rich": "rich",
+}
 
 
 def diagnostics_of(error: Exception, environ: Mapping[str, str]) -> Diagnostic:
-    """What the system lacks (disk: G6002, memory: G4005) is named; all else is ours (G9999), with a crash report."""
+    """What is lacking (disk: G6002, memory: G4005, a package: G9001) is named; all else is ours (G9999)."""
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         where = str(error.filename or "standard output")
         return Diagnostic(
@@ -33,27 +42,63 @@ def diagnostics_of(error: Exception, environ: Mapping[str, str]) -> Diagnostic:
         import traceback
 
         traceback.print_exception(error, file=sys.stderr)
+    package, why = _broken_package(error)
+    if package:
+        return Diagnostic(
+            "G9001", f"the installation of gecli is incomplete: {package} cannot be loaded",
+            where=f"Python {sys.prefix}", why=why, do="pip install --force-reinstall gecli",
+        )  # fmt: skip
     kind = type(error).__name__
     do = f"report it to {ISSUES} with {_write_report(error)}"
     where = " ".join(["gecli", *sys.argv[1:]])[:200]
     return Diagnostic("G9999", "gecli met a case that it does not handle", where=where, why=f"{kind}: {error}", do=do)
 
 
-def _lack_of_memory(error: BaseException | None) -> str:
-    """Its words, if that is what an exception or a cause of it says; the system has many ways to say so."""
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    """An exception and its causes."""
     seen: list[BaseException] = []  # an exception may be its own cause
     while error is not None and all(error is not each for each in seen):
         seen.append(error)
-        text = str(error).splitlines()[-1].strip() if str(error).strip() else ""
-        if isinstance(error, MemoryError):
-            return text or "an allocation failed"
-        if isinstance(error, OSError) and error.errno == errno.ENOMEM:
-            return error.strerror or text
-        if isinstance(error, ImportError) and ("failed to map segment" in text or "allocate memory" in text):
-            return text
-        if isinstance(error, RuntimeError) and text == "can't start new thread":
-            return "no thread can be started"
+        yield error
         error = error.__cause__ or error.__context__
+
+
+def _broken_package(error: BaseException) -> tuple[str, str]:
+    """The package of gecli that is missing or cannot be imported, and the words; empty when it is something else."""
+    faults = [each for each in _chain(error) if isinstance(each, ImportError)]
+    for each in faults:
+        missing = (each.name or "").partition(".")[0]
+        words = " ".join(str(faults[-1]).split())  # the first cause: packages put advice around it
+        if missing == "gecli" and isinstance(each, ModuleNotFoundError):
+            return "gecli", words
+        for name in (missing, *_importing(each)):  # or what it needs itself is missing
+            if name in PACKAGES:
+                return PACKAGES[name], words
+    return "", ""
+
+
+def _importing(error: BaseException) -> Iterator[str]:
+    """The top-level names of the modules that an exception came through, the innermost first."""
+    frames = []
+    trace = error.__traceback__
+    while trace is not None:
+        frames.append(trace.tb_frame)
+        trace = trace.tb_next
+    return (str(frame.f_globals.get("__name__", "")).partition(".")[0] for frame in reversed(frames))
+
+
+def _lack_of_memory(error: BaseException) -> str:
+    """Its words, if that is what an exception or a cause of it says; the system has many ways to say so."""
+    for each in _chain(error):
+        text = str(each).splitlines()[-1].strip() if str(each).strip() else ""
+        if isinstance(each, MemoryError):
+            return text or "an allocation failed"
+        if isinstance(each, OSError) and each.errno == errno.ENOMEM:
+            return each.strerror or text
+        if isinstance(each, ImportError) and ("failed to map segment" in text or "allocate memory" in text):
+            return text
+        if isinstance(each, RuntimeError) and text == "can't start new thread":
+            return "no thread can be started"
     return ""
 
 

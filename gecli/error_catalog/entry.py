@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 OUTCOME_DIFFERS = 1
 OPTION, INPUT, COMPILE, OUTPUT, RUN, CACHE = 2, 3, 4, 5, 6, 7
-INTERNAL_STATUS = 70  # a bug of gecli
+INTERNAL_STATUS = 70  # a bug of gecli, or parts of it are missing
 
 # Every exit status: (status, name, when).
 EXIT_STATUSES: tuple[tuple[int, str, str], ...] = (
@@ -18,7 +18,7 @@ EXIT_STATUSES: tuple[tuple[int, str, str], ...] = (
     (OUTPUT, "output", "an output cannot be written"),
     (RUN, "runtime", "execution failed"),
     (CACHE, "cache", "--require-cache was given and the cache could not be used, or a lock was not obtained"),
-    (INTERNAL_STATUS, "internal", "a bug in gecli"),
+    (INTERNAL_STATUS, "internal", "a bug in gecli, or its installation is incomplete"),
     (129, "hung up", "SIGHUP arrived: the terminal went away"),
     (130, "interrupted", "SIGINT arrived"),
     (141, "broken pipe", "the reader of the standard output went away"),

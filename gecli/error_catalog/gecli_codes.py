@@ -291,6 +291,12 @@ GECLI_CODES: dict[str, Entry] = {
         "Check the directory and its permissions.",
     ),
     "G6002": Entry(OUTPUT, "no space left for the output", "The file system is full.", "Free some space."),
+    "G9001": Entry(
+        INTERNAL_STATUS,
+        "installation of gecli is incomplete",
+        "A Python package that gecli needs is missing or cannot be loaded.",
+        "Install gecli again, with 'pip install --force-reinstall gecli'.",
+    ),
     "G9999": Entry(
         INTERNAL_STATUS,
         "bug in gecli",

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import signal
 import subprocess
 import sys
 import time
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,8 +18,10 @@ import pytest
 import gecli as package
 from gecli.cli import click_group, root
 from gecli.cli.console import Console
+from gecli.cli.crash import PACKAGES
 from gecli.options.argv import scan
 from gecli.options.table import SUBCOMMANDS
+from tests.conftest import REPOSITORY
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 HELP_PAGES = ["", "cache", *SUBCOMMANDS]
@@ -246,6 +251,55 @@ def test_a_bug_names_its_crash_report_and_shows_the_traceback_only_for_debugging
     (report,) = tmp_path.glob("gecli-crash-*.txt")
     assert str(report) in result.stderr
     assert "RuntimeError: boom" in report.read_text()
+
+
+MISSING = """
+import sys
+from importlib.abc import MetaPathFinder
+class Missing(MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name == missing:
+            raise fault
+missing, kind = sys.argv[1:3]
+fault = ImportError("a.so: bad")
+if kind == "missing":
+    fault = ModuleNotFoundError(f"No module named {missing!r}", name=missing)
+sys.meta_path.insert(0, Missing())
+sys.argv[1:] = sys.argv[3:]
+from gecli.__main__ import main
+sys.exit(main())
+"""
+
+
+@pytest.mark.parametrize(
+    ("module", "kind", "package"),
+    [
+        ("numpy", "missing", "numpy"),
+        ("networkx", "missing", "networkx"),
+        ("google.protobuf", "missing", "protobuf"),
+        ("numpy._core._multiarray_umath", "broken", "numpy"),
+        ("gecli.loading", "missing", "gecli"),
+    ],
+)
+def test_a_package_that_is_missing_or_broken_is_named_with_the_cure(
+    module: str, kind: str, package: str, tmp_path: Path
+) -> None:
+    words = ("compile", str(REPOSITORY / "samples/digits/digits.onnx"), "-o", str(tmp_path / "d"))
+    env = {**os.environ, "TMPDIR": str(tmp_path)}
+    result = subprocess.run(
+        [sys.executable, "-c", MISSING, module, kind, *words], cwd=REPOSITORY, env=env, capture_output=True, text=True
+    )
+    assert result.returncode == 70, result.stderr
+    fault = f"the installation of gecli is incomplete: {package} cannot be loaded"
+    assert result.stderr.startswith(f"error[G9001]: {fault}\n")
+    assert (module if kind == "missing" else "a.so: bad") in result.stderr
+    assert "pip install --force-reinstall gecli" in result.stderr and "issue tracker" not in result.stderr
+    assert not list(tmp_path.glob("gecli-crash-*"))
+
+
+def test_the_packages_that_a_crash_names_are_those_that_gecli_depends_on() -> None:
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+    assert sorted(PACKAGES.values()) == sorted(re.split("[><=]", each)[0] for each in project["dependencies"])
 
 
 def test_atc_compat_speaks_as_atc(gecli: Run) -> None:

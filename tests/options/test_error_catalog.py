@@ -19,7 +19,7 @@ from gecli.error_catalog import CATALOGUE, exit_status_of, explain_text, similar
         ("E14001", "", 4), ("G2010", "VAR_KEY_CONFLICT", 4), ("G3003", "bad-table", 3),
         ("G4010", "RT_ADDR_UNASSIGNED", 3), ("G4010", "RT_VAR_NOT_FOUND", 6), ("G4011", "RT_VAR_DESC_MISMATCH", 3),
         ("G4011", "RT_INIT_VALUE_MISMATCH", 6), ("G4012", "RT_REF_MISMATCH", 3), ("G4012", "RT_RW_RACE", 6),
-        ("G5001", "lock_timeout", 7), ("G5004", "", 3), ("G6002", "", 5), ("G9999", "", 70), ("W11001", "", 0),
+        ("G5001", "lock_timeout", 7), ("G5004", "", 3), ("G6002", "", 5), ("G9001", "", 70), ("G9999", "", 70), ("W11001", "", 0),
         ("Z1", "", 70),
     ],
 )  # fmt: skip
