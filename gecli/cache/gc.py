@@ -10,6 +10,7 @@ import errno
 import os
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 
 from gecli.artifacts.weight_meta import MetaLocked, locked_meta
@@ -221,7 +222,8 @@ def _collect_in(
 
     def collect_key(key: str, own: list[Action]) -> None:
         try:
-            with KeyLock(found.directory, key, timeout_s=wait_s, shared=shared):
+            lock = KeyLock(found.directory, key, timeout_s=wait_s, shared=shared)
+            with nullcontext() if _is_bare(found.directory, key, own) else lock:
                 _collect_key(found.directory, key, own, outcome, file_mode(shared))
         except LockTimeout:
             outcome.busy.append(key)
@@ -245,6 +247,12 @@ def _collect_in(
     if end is None or time.monotonic() <= end:
         _sweep_weights(found.directory, [each for each in actions if each.is_weight], outcome, grace_s)
     return outcome
+
+
+def _is_bare(directory: str, key: str, actions: list[Action]) -> bool:
+    """Whether a bare model is all that there is of a key: nobody has ever locked it, so no lock is made for it."""
+    paths = (index_path(directory, key), lock_path(directory, key))
+    return all(each.stem == key for each in actions) and not any(map(os.path.lexists, paths))
 
 
 def _sweep_weights(directory: str, actions: list[Action], outcome: Outcome, grace_s: float) -> None:

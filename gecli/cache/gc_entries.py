@@ -9,7 +9,7 @@ from gecli.cache.gc_actions import Action, GcPolicy
 from gecli.cache.survey import BROKEN, EntryRow, LooseFile, Survey
 from gecli.cache.weight_files import weight_dir, weight_files_of
 
-# A bare model that no index names may be somebody's only copy: it goes only when its state is named.
+# A bare model that no index names may be somebody's only copy, or half written: it goes only when its state is named.
 _UNLISTED = frozenset(("legacy", "shadowed"))
 
 Chosen = dict[tuple[str, str], Action]  # by key and stem
@@ -21,7 +21,7 @@ def chosen_entries(found: Survey, policy: GcPolicy, now: float) -> Chosen:
     entries = [row for row in found.rows if not row.is_slicing]
     rows = listed(found)
     spared = protected(rows, policy)
-    for row in rows:
+    for row in entries if "broken" in policy.only else rows:
         if row.state in BROKEN and policy.removes("broken"):
             choose(chosen, row, row.state)
     for row in rows:

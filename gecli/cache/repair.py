@@ -12,7 +12,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import field
 
 from gecli.artifacts.weight_meta import MetaLocked, locked_meta
-from gecli.cache.index import IndexContent, IndexRecord, UnreadableIndex, read_index
+from gecli.cache.index import IndexContent, IndexRecord, UnreadableIndex, index_path, read_index
+from gecli.cache.layout import OM, SIDECAR, entry_path
 from gecli.cache.lock import KeyLock, LockTimeout, LockUnavailable, OnWait
 from gecli.cache.recovery import recover, set_aside, set_aside_entry
 from gecli.cache.stat_index import StatIndex
@@ -65,7 +66,11 @@ def _repair_slices(
 
 def _repair_layer(found: Verification, repairs: Repairs, wait_s: float, shared: bool, on_wait: OnWait | None) -> None:
     mode = file_mode(shared)
-    keys = {each.key for each in found.problems if each.key and each.kind not in (*BEYOND_REPAIR, "jit-broken")}
+    bare = {each.key for each in found.problems if each.entry and each.entry == each.key}
+    bare = {key for key in bare if not os.path.lexists(index_path(found.directory, key))}
+    for key in sorted(bare):
+        _repair_bare(found, key, repairs.done.append, mode)
+    keys = {each.key for each in found.problems if each.key and each.kind not in (*BEYOND_REPAIR, "jit-broken")} - bare
     for key in sorted(keys):
         with _locked(found.directory, key, repairs, wait_s, shared, on_wait) as is_held:
             if is_held:
@@ -123,11 +128,21 @@ def _repair_key(found: Verification, key: str, say: Callable[[str], None], mode:
     _drop_unusable_records(directory, key, say, mode)
     for record in records_of(directory, key):
         for problem in entry_problems(directory, key, record, fast=found.fast):
-            if record.stem == key:
-                break  # a bare {key}.om may be somebody's only copy
             set_aside_entry(directory, key, record.stem, mode)
             say(f"entry {record.stem} was set aside ({problem.kind})")
             break
+
+
+def _repair_bare(found: Verification, key: str, say: Callable[[str], None], mode: int) -> None:
+    """A model that no index names: no compile writes it, so it needs no lock. One that only lacks weights stays."""
+    directory = found.directory
+    suffixes = {"om-corrupt": OM, "sidecar-invalid": SIDECAR}
+    for record in records_of(directory, key):
+        for problem in entry_problems(directory, key, record, fast=found.fast):
+            if problem.kind in suffixes and record.stem == key:
+                path = entry_path(directory, key, suffixes[problem.kind])
+                set_aside(directory, [path], mode)
+                say(f"{os.path.basename(path)}, which no index names, was set aside ({problem.kind})")
 
 
 def _drop_unusable_records(directory: str, key: str, say: Callable[[str], None], mode: int) -> None:

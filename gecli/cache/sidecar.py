@@ -112,7 +112,10 @@ def read_sidecar(directory: str, key: str, stem: str) -> Sidecar | None:
 
 
 def parse_sidecar(data: bytes, key: str, stem: str) -> Sidecar | None:
-    """The sidecar in these bytes, checked against the entry that it should belong to. Raises InvalidSidecar."""
+    """The sidecar in these bytes, checked against the entry that it should belong to. Raises InvalidSidecar.
+
+    What has no number of a schema is no sidecar of another gecli, but a damaged one.
+    """
     from gecli.json_text import parse_json
 
     try:
@@ -121,7 +124,10 @@ def parse_sidecar(data: bytes, key: str, stem: str) -> Sidecar | None:
         raise InvalidSidecar(f"it is not JSON: {error}") from error
     if not isinstance(content, dict):
         raise InvalidSidecar("it is no JSON object")
-    if content.get("schema") != SCHEMA:
+    schema = content.get("schema")
+    if not isinstance(schema, int) or isinstance(schema, bool):
+        raise InvalidSidecar("it does not say which schema it has")
+    if schema != SCHEMA:
         return None
     if content.get("graph_key") != key or content.get("entry") != stem:
         raise InvalidSidecar(f"it belongs to key {content.get('graph_key')!r}, entry {content.get('entry')!r}")
@@ -129,6 +135,8 @@ def parse_sidecar(data: bytes, key: str, stem: str) -> Sidecar | None:
     kinds = ("om", "rdcpkt") if sidecar.has_rdcpkt else ("om",)
     if any(sidecar.file_facts(kind) is None for kind in kinds):
         raise InvalidSidecar("it does not say the size and sha256 of the files")
+    if not sidecar.combined and not sidecar.is_confirmed:
+        raise InvalidSidecar("it says neither what the entry was compiled from nor that it was confirmed")
     if "report" in content and (fault := report_fault(content["report"])):
         raise InvalidSidecar(fault)
     return sidecar

@@ -301,8 +301,9 @@ def _rows(directory: str, key: str, content: IndexContent | None, names: set[str
         rows.append(replace(_row(directory, key, record), adopts=True, problems=("orphan",)))
     bare = f"{key}{OM}"
     if bare in names and bare not in seen:
-        state = "shadowed" if content is not None else "legacy"
-        rows.append(replace(_row(directory, key, IndexRecord(key, bare, "", {})), problems=(state,)))
+        found = _row(directory, key, IndexRecord(key, bare, "", {}))
+        damage = tuple(each for each in found.problems if each == "om-corrupt" and content is None)
+        rows.append(replace(found, problems=(*damage, "shadowed" if content is not None else "legacy")))
     return rows
 
 

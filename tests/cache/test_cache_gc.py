@@ -286,6 +286,17 @@ def test_a_model_that_no_index_names_stays_until_its_state_is_named(
     assert not any(path.exists() for path in mine)
 
 
+def test_a_damaged_bare_om_goes_when_damaged_entries_are_asked_for_and_leaves_no_lock(tmp_path: Path) -> None:
+    path = tmp_path / "random.om"
+    path.write_bytes(b"")
+    (row,) = survey(str(tmp_path)).rows
+    assert (row.state, row.problems) == ("om-corrupt", ("om-corrupt", "legacy"))
+    assert run(tmp_path, GcPolicy()) == []  # it may be half written
+    assert path.exists()
+    run(tmp_path, GcPolicy(only=frozenset({"broken"})))
+    assert [each.name for each in tmp_path.iterdir() if each.name != ".gecli"] == []
+
+
 def test_a_key_that_cannot_be_locked_is_an_error_and_not_busy(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(lock: KeyLock) -> None:
         raise LockUnavailable("Read-only file system")

@@ -106,12 +106,16 @@ def test_repair_adopts_what_was_cut_off_before_the_index(store: Store, tmp_path:
     assert [record["cache_file_name"] for record in records] == [f"{first}.om", f"{second}.om"]
 
 
-def test_a_legacy_model_that_is_damaged_stays_and_stays_a_problem(tmp_path: Path) -> None:
-    (tmp_path / "k.om").write_bytes(b"IMOD")
+@pytest.mark.parametrize("data", [b"", b"IMOD", om_bytes("not a model")])
+def test_a_bare_model_that_is_damaged_is_set_aside_and_no_lock_is_made(data: bytes, tmp_path: Path) -> None:
+    (tmp_path / "k.om").write_bytes(data)
     assert kinds(tmp_path) == ["om-corrupt"]
-    repair(verify(str(tmp_path)), wait_s=0)
-    assert kinds(tmp_path) == ["om-corrupt"]
-    assert (tmp_path / "k.om").exists()
+    done = repair(verify(str(tmp_path)), wait_s=0).done
+    assert done == ["k.om, which no index names, was set aside (om-corrupt)"]
+    assert kinds(tmp_path) == []
+    assert [path.name for path in tmp_path.iterdir()] == [".gecli"]
+    (kept,) = (tmp_path / ".gecli" / "quarantine").iterdir()
+    assert kept.name.startswith("k.om.") and kept.read_bytes() == data
 
 
 def test_a_foreign_model_is_read_as_far_as_it_tells(tmp_path: Path) -> None:

@@ -85,9 +85,33 @@ def rewrite(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
     path.write_text(json.dumps(content))
 
 
+BARE = {"schema": 1, "graph_key": "k", "entry": "k_1", "files": {"om": {"size": 1, "sha256": "0"}}}
+
+
+@pytest.mark.parametrize("content", [{}, {"a": 1}, {**BARE, "schema": "1"}, {**BARE, "schema": True}, BARE])
+def test_an_object_without_what_a_sidecar_must_have_is_a_damaged_one(content: dict[str, Any]) -> None:
+    with pytest.raises(InvalidSidecar):
+        parse_sidecar(json.dumps(content).encode(), "k", "k_1")
+
+
+@pytest.mark.parametrize("content", [{"schema": 2}, {**BARE, "schema": 0}])
+def test_a_sidecar_of_another_schema_says_nothing(content: dict[str, Any]) -> None:
+    assert parse_sidecar(json.dumps(content).encode(), "k", "k_1") is None
+
+
+def test_a_sidecar_without_content_is_invalid_for_every_command_and_repaired(gecli: Any, stored: Path) -> None:
+    stored.write_text("{}")
+    assert "sidecar-invalid" in gecli("cache", "ls", "--cache-dir", "cache").stdout
+    assert "sidecar-invalid" in gecli("cache", "verify", "--cache-dir", "cache").stdout
+    done = gecli(*LINE)
+    assert "cache=miss reason=sidecar_invalid" in done.stdout and "was not used" in done.stderr
+    assert "was set aside" in gecli("cache", "verify", "--cache-dir", "cache", "--repair").stdout
+    assert gecli("cache", "verify", "--cache-dir", "cache").returncode == 0
+
+
 @pytest.mark.parametrize(("path", "value"), WRONG, ids=[f"{'.'.join(map(str, p))}={v!r:.30}" for p, v in WRONG])
 def test_a_report_of_a_wrong_form_makes_the_sidecar_invalid(path: Path_, value: Any) -> None:
-    content = {"schema": 1, "graph_key": "k", "entry": "k_1", "files": {"om": {"size": 1, "sha256": "0"}}}
+    content = {**BARE, "fingerprint": {"combined": "sha256:a"}}
     assert parse_sidecar(json.dumps({**content, "report": REPORT}).encode(), "k", "k_1") is not None
     wrong = {**content, "report": with_leaf(REPORT, path, value)}
     with pytest.raises(InvalidSidecar, match="report"):
