@@ -8,12 +8,13 @@ from typing import NamedTuple
 
 from gecli.errors import CompileError
 from gecli.ir.attributes import INIT_VALUE
-from gecli.ir.graph import Graph
+from gecli.ir.graph import Graph, feed
 from gecli.ir.op_desc import OpDesc, Use
 from gecli.ir.surgery import insert_after, insert_on_edge, move_in_control
 from gecli.ir.tensor_desc import NO_ATTRS, TensorDesc
 from gecli.passes.base import Pass, PassContext, Stage
 from gecli.passes.facts import Fact
+from gecli.passes.readers_after_writes import readers_after_writes
 from gecli.passes.trans_ops import add_shape_input, node_of
 from gecli.variables.trans_road import TransRoad, TransStep
 
@@ -23,6 +24,10 @@ class RecoverTransRoads(Pass):
 
     Readers get the road backwards behind the variable, each ref gets the road forwards before it. Pairs of
     conversions that undo each other then are removed by CancelInverseTrans.
+
+    GE lets all readers share one conversion, which runs before the variable is written: who reads it after a write
+    would get the old value. Here those readers have conversions of their own, which run when the reader would, and
+    outputs of the graph are converted behind every write.
     """
 
     name = "UpdateVariableFormats"
@@ -41,11 +46,10 @@ class RecoverTransRoads(Pass):
         ]
         for plan in planned:
             node = plan.node
-            counts["conversions_inserted"] += len(plan.conversions)
             counts["variables_recovered"] += node.ref_variable is None
             steps = len(plan.conversions)
             ctx.record(self.name, "recovered", variable=node.ref_variable or node.name, node=node.name, steps=steps)
-            _recover(plan)
+            counts["conversions_inserted"] += _recover(plan)
         return counts
 
 
@@ -100,16 +104,30 @@ def _plain(desc: TensorDesc) -> TensorDesc:
     return replace(desc, attrs=NO_ATTRS)
 
 
-def _recover(plan: _Plan) -> None:
+def _recover(plan: _Plan) -> int:
+    """Returns how many conversions were put in."""
     node = plan.node
     graph: Graph = node.graph
+    count = len(plan.conversions)
     if node.ref_variable is None:
+        later = readers_after_writes(graph, node)
+        copies = [[_copy(each) for each in plan.conversions] for _ in later]
         _insert_behind(graph, node, plan.conversions)
+        for conversions, (before, uses) in zip(copies, later):
+            _insert_later(graph, node, conversions, before, uses)
+            count += len(conversions)
     else:
         _insert_before(graph, node, plan.conversions)
     node.output_descs[0] = plan.output_desc
     if node.input_descs:
         node.input_descs[0] = plan.input_desc
+    return count
+
+
+def _copy(node: OpDesc) -> OpDesc:
+    return OpDesc(
+        "", node.type, attrs=dict(node.attrs), input_descs=list(node.input_descs), output_descs=list(node.output_descs)
+    )
 
 
 def _insert_behind(graph: Graph, variable: OpDesc, conversions: list[OpDesc]) -> None:
@@ -118,6 +136,26 @@ def _insert_behind(graph: Graph, variable: OpDesc, conversions: list[OpDesc]) ->
         inserted.name = graph.unique_name(f"{variable.name}_trans_{number}")
         port = insert_after(graph, port, inserted).out()
         add_shape_input(graph, inserted)
+
+
+def _insert_later(
+    graph: Graph, variable: OpDesc, conversions: list[OpDesc], before: tuple[OpDesc, ...], uses: list[Use]
+) -> None:
+    """Conversions for `uses` alone, which run when `before` have run."""
+    port = variable.out()
+    near = max(before, key=lambda node: (node.rank, node.seq))
+    for number, inserted in enumerate(conversions):
+        inserted.name = graph.unique_name(f"{variable.name}_trans_{number}")
+        wanted = inserted.input_descs[0]
+        near = graph.add(inserted, near=near)
+        feed(graph, inserted, port)
+        inserted.input_descs[0] = wanted
+        port = inserted.out()
+        add_shape_input(graph, inserted)
+    for node in before:
+        graph.add_control(node, conversions[0])
+    for use in uses:
+        graph.replace_input(use.node, use.slot, port)
 
 
 def _insert_before(graph: Graph, ref: OpDesc, conversions: list[OpDesc]) -> None:

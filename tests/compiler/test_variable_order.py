@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
+from gecli.compiler.graph_evaluation import GraphEvaluator
 from gecli.compiler.session import Session
 from gecli.errors import CompileError, Diagnostic
 from gecli.ir.text import parse
@@ -95,3 +97,47 @@ def test_many_readers_of_one_write_are_one_warning() -> None:
     source = RACE.replace("return", "%s = Neg(%w) : f32[4] ND\n%t = Abs(%w) : f32[4] ND\nreturn %s, %t,")
     (found,) = races(source)
     assert found.message.endswith("'r' and 2 more") and found.actual == ["r", "s", "t"]
+
+
+CHANGES_FORM = """
+    graph h(%x : f32[2,4,6,6] NCHW) {
+      %K = Variable() : f32[4,4,3,3] NCHW
+      %y = Conv2D(%x, %K) {strides=[1,1,1,1], pads=[1,1,1,1], dilations=[1,1,1,1], groups=1, data_format="NCHW"} : f32[2,4,6,6] NCHW
+      return %y
+    }
+"""  # noqa: E501  # one node a line
+READ_AFTER_WRITE = """
+    graph g(%x : f32[2,4,6,6] NCHW) {
+      %K = Variable() : f32[4,4,3,3] NCHW
+      %y = Conv2D(%x, %K) {strides=[1,1,1,1], pads=[1,1,1,1], dilations=[1,1,1,1], groups=1, data_format="NCHW"} : f32[2,4,6,6] NCHW
+      %p = ReduceSumD(%K) {axes=[0, 2], keep_dims=false} : f32[4,3] ND
+      %k = Muls(%K) {value=0.5} : f32[4,4,3,3] NCHW
+      %u = Assign(%K, %k) : f32[4,4,3,3] NCHW after %y, %p
+      %q = ReduceSumD(%K) {axes=[0, 2], keep_dims=false} : f32[4,3] ND after %u
+      %l = Muls(%u) {value=0.5} : f32[4,4,3,3] NCHW
+      %v = AssignSub(%K, %l) : f32[4,4,3,3] NCHW after %q
+      %r = ReduceSumD(%K) {axes=[0, 2], keep_dims=false} : f32[4,3] ND after %v
+      %z = Conv2D(%x, %v) {strides=[1,1,1,1], pads=[1,1,1,1], dilations=[1,1,1,1], groups=1, data_format="NCHW"} : f32[2,4,6,6] NCHW
+      return %p, %q, %r, %K, %z
+    }
+"""  # noqa: E501  # one node a line
+
+
+@pytest.mark.parametrize("variable_acc", [True, False])
+def test_readers_and_outputs_see_the_writes_before_them_however_the_variable_is_stored(variable_acc: bool) -> None:
+    settings = CompileSettings(strict_order=True, variable_acc=variable_acc)
+    session = Session(platform_of("Ascend910B1"), settings)
+    member = session.add(parse(READ_AFTER_WRITE))
+    session.add(parse(CHANGES_FORM))
+    session.compile_all()
+    assert member.compiled is not None
+    graph = member.compiled.graph
+    assert (session.manager.trans_road("K") is not None) == variable_acc
+    start = np.random.default_rng(1).uniform(-1, 1, (4, 4, 3, 3)).astype(np.float32)
+    road = session.manager.trans_road("K")
+    stored = start if road is None else road.replay(start)
+    outputs, _ = GraphEvaluator().run(graph, {0: np.ones((2, 4, 6, 6), np.float32)}, {"K": stored})
+    p, q, r, held, _ = outputs
+    for found, factor in ((p, 1), (q, 0.5), (r, 0.25)):
+        np.testing.assert_allclose(found, factor * start.sum((0, 2)), rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(held, 0.25 * start)

@@ -101,6 +101,36 @@ def test_control_edges_move_to_the_ends_of_the_conversions(ctx: PassContext) -> 
     assert [node.name for node in graph.node("q").control_out] == ["r_trans_1"]
 
 
+def test_a_reader_behind_a_write_and_an_output_have_conversions_of_their_own(ctx: PassContext) -> None:
+    """With one conversion for all, which GE inserts, `r` and the output would get the value before `a`."""
+    fractal_road(ctx)
+    graph = parse("""
+        graph g(%x : f16[2,2,3,2] ND) {
+          %v = Variable() : f16[2,2,3,2] ND
+          %q = Relu(%v) : f16[2,2,3,2] ND
+          %a = AssignAdd(%v, %x) : f16[2,2,3,2] ND after %q
+          %s = Relu(%a) : f16[2,2,3,2] ND
+          %r = Add(%v, %s) : f16[2,2,3,2] ND
+          return %q, %r, %v
+        }
+    """)
+    VariablePrepare().run(graph, ctx)
+    assert RecoverTransRoads().run(graph, ctx)["conversions_inserted"] == 2 + 2 + 2 + 2
+    assert not verify(graph)
+    reads = {"q": graph.node("q").inputs[0], "a": graph.node("a").inputs[0], "r": graph.node("r").inputs[0]}
+    assert {name: str(port) for name, port in reads.items()} == {
+        "q": "v_trans_1:0",
+        "a": "v_trans_1:0",
+        "r": "v_trans_1_1:0",
+    }
+    assert [node.name for node in graph.node("v_trans_0_1").control_in] == ["s"]
+    assert str(graph.outputs[2]) == "v_trans_1_2:0"
+    assert [node.name for node in graph.node("v_trans_0_2").control_in] == ["v_TO_a_REF_0"]
+    before = text(graph)
+    assert not RecoverTransRoads().run(graph, ctx)
+    assert text(graph) == before
+
+
 def test_recovering_twice_changes_nothing(ctx: PassContext) -> None:
     fractal_road(ctx)
     graph = parse("""
