@@ -158,9 +158,10 @@ COMMANDS: dict[str, Command] = {
     ),
     "explain": Command(
         "gecli explain [CODE...]",
-        "Explain error and warning codes; without one, list all.",
+        "Explain error and warning codes, or the short name of a fault; without one, list all.",
         (
             ("One code", "gecli explain E10016"),
+            ("A short name", "gecli explain RT_VAR_DESC_MISMATCH"),
             ("Several", "gecli explain G4003 G4004"),
             ("All codes", "gecli explain all"),
             ("As JSON", "gecli explain E10016 --json"),

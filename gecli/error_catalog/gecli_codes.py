@@ -226,14 +226,15 @@ GECLI_CODES: dict[str, Entry] = {
     "G4011": Entry(
         INPUT,
         "variable description does not match",
-        "OM, packet and session describe the variable differently.",
-        "Use files of one compile; initial values need the variable's shape and type.",
+        "OM, packet and session describe the variable differently, two models declare it or its initial value "
+        "differently, or a value does not have its shape and type.",
+        "Declare it alike in all models and use files of one compile; values need the variable's shape and type.",
     ),
     "G4012": Entry(
         INPUT,
-        "reference or buffer use is inconsistent",
-        "An output refers to memory that it may not share.",
-        "Compile the model again; the message names the nodes.",
+        "reference, buffer use or order is inconsistent",
+        "An output refers to memory that it may not share, or nothing orders two nodes that use what one of them writes.",
+        "For an order, add a control edge between the nodes that the message names; else compile the model again.",
     ),
     "G4013": Entry(
         RUN,

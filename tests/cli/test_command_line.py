@@ -154,6 +154,21 @@ def test_explain_of_an_unknown_code_names_similar_ones(gecli: Run) -> None:
     assert "why: similar codes: E10014, E10016, E10013" in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("name", "codes"),
+    [("RT_VAR_DESC_MISMATCH", ["G4011"]), ("rt_rw_race", ["G4012"]), ("RT_VAR_NOT_FOUND", ["G4008", "G4010"])],
+)
+def test_explain_knows_the_short_names_of_faults(name: str, codes: list[str], gecli: Run) -> None:
+    document = json.loads(gecli("explain", name, "--json").stdout)
+    assert [entry["code"] for entry in document["codes"]] == codes
+
+
+def test_explain_of_an_unknown_short_name_names_similar_ones(gecli: Run) -> None:
+    result = gecli("explain", "RT_VAR_DESC_MISMATCHED")
+    assert result.returncode == 2
+    assert "why: similar names: RT_VAR_DESC_MISMATCH" in result.stderr
+
+
 @pytest.mark.parametrize("word", ["foo", "E11xxx", "E"])
 def test_explain_of_what_is_no_code_says_what_a_code_looks_like(word: str, gecli: Run) -> None:
     result = gecli("explain", word)
