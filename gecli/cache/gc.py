@@ -181,16 +181,16 @@ def collect(
     shared: bool = False,
     limit_s: float | None = None,
     grace_s: float = 3600.0,
-    leaves_lock: bool = True,
+    lock_age_s: float | None = None,
 ) -> Outcome:
     """Do what was selected, entries under the lock of their key; stop at a key's end when `limit_s` has passed.
 
-    Without `leaves_lock` a lock of gc's own that this run had to make is gone at the end. Raises OSError when a file
-    cannot be removed or a key not be locked.
+    With `lock_age_s` locks that this run had to make do not outlast it: gc's own, and at 0 those of keys without an
+    index. Raises OSError when a file cannot be removed or a key not be locked.
     """
     end = None if limit_s is None else time.monotonic() + limit_s
     outcome = Outcome()
-    made = [] if leaves_lock else [each for each in found.layers if not os.path.lexists(gc_lock_path(each.directory))]
+    made = [] if lock_age_s is None else list(_locks_to_be_made(found, actions, with_keys=lock_age_s <= 0))
     for layer in found.layers:
         own = [each for each in actions if each.in_jit == (layer is found.jit)]
         inner = _collect_in(layer, own, wait_s, shared, end, grace_s)
@@ -202,12 +202,25 @@ def collect(
             if each.why == "lock" and not each.key and each.in_jit == (layer is found.jit):
                 is_removed = _remove_common_lock(layer.directory, each.path)
                 (outcome.done if is_removed else outcome.spared).append(each)
-    for layer in made:
-        if os.path.lexists(gc_lock_path(layer.directory)):
-            remove_gc_lock(layer.directory)
+    for directory, key in made:
+        if key and os.path.lexists(lock_path(directory, key)):
+            _remove_lock(directory, Action("remove", "lock", key), Outcome())
+        elif not key and os.path.lexists(gc_lock_path(directory)):
+            remove_gc_lock(directory)
     order = {id(action): position for position, action in enumerate(actions)}
     outcome.done.sort(key=lambda action: order[id(action)])
     return outcome
+
+
+def _locks_to_be_made(found: Survey, actions: list[Action], *, with_keys: bool) -> Iterator[tuple[str, str]]:
+    """(directory, key) of the locks that do not exist and that the actions may make; no key for gc's own."""
+    for layer in found.layers:
+        own = [each for each in actions if each.in_jit == (layer is found.jit)] if with_keys else []
+        for key in sorted({each.key for each in own} | {each.graph for each in own}):
+            if key and not os.path.lexists(lock_path(layer.directory, key)):
+                yield layer.directory, key
+        if not os.path.lexists(gc_lock_path(layer.directory)):
+            yield layer.directory, ""
 
 
 def _collect_in(

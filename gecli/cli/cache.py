@@ -122,7 +122,7 @@ def cache_gc(invocation: Invocation) -> int:
 def _collected(found: Survey, actions: list[Action], wait_s: float, policy: GcPolicy) -> Outcome:
     from gecli.cache.gc import collect
 
-    leaves_lock = not policy.locks or found.key_glob is not None
+    lock_age_s = policy.lock_age_s if policy.locks and found.key_glob is None else None
     with writable(found.directory, "remove from"):
         return collect(
             found,
@@ -130,7 +130,7 @@ def _collected(found: Survey, actions: list[Action], wait_s: float, policy: GcPo
             wait_s=wait_s,
             shared=is_shared(found.directory),
             grace_s=policy.grace_s,
-            leaves_lock=leaves_lock,
+            lock_age_s=lock_age_s,
         )
 
 

@@ -240,6 +240,19 @@ def test_nothing_is_left_but_what_the_documents_name(made_before: bool, gecli: R
     assert {name for name in left if not name.startswith(".gecli/stats/")} == {"cache.conf"}
 
 
+def test_locks_of_a_directory_that_nobody_locked_before_do_not_outlast_the_run(gecli: Run, cache: Path) -> None:
+    for name in ("k.lock", "other.lock"):
+        (cache / name).unlink()
+    gecli("cache", "gc", "--cache-dir", "cache", "--all", "--locks")  # a lock of now may be waited for
+    assert sorted(path.name for path in cache.glob("*.lock")) == ["k.lock", "other.lock"]
+    gecli("compile", str(DIGITS), "-o", "y", "--graph-key", "k", "--cache-dir", "cache")
+    for name in ("k.lock", "other.lock"):
+        (cache / name).unlink()
+    gecli("cache", "gc", "--cache-dir", "cache", "--all", "--locks", "--grace", "0")
+    left = {os.path.relpath(path, cache) for path in contents(cache)}
+    assert {name for name in left if not name.startswith(".gecli/stats/")} == set()
+
+
 def test_without_locks_they_stay_and_so_does_meta_json(gecli: Run, cache: Path) -> None:
     gecli("compile", str(DIGITS), "--cache-dir", "cache", "--external-weight", "split", "-o", "y", "--graph-key", "k")
     gecli("cache", "gc", "--cache-dir", "cache", "--all", "--grace", "0")

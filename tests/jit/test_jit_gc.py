@@ -240,7 +240,9 @@ def store_in() -> Callable[[Path, float], str]:
     def store(directory: Path, used_s: float) -> str:
         written = store_entry(
             str(directory), "whole", lambda stream: stream.write(om_bytes("model")) and None, None,
-            lambda stem, files: Sidecar({"schema": 1, "graph_key": "whole", "entry": stem, "files": files}),
+            lambda stem, files: Sidecar(
+                {"schema": 1, "graph_key": "whole", "entry": stem, "files": files, "confirmed": True}
+            ),
             style="seed", mode=0o644, stats=StatIndex(),
             append=lambda record: append_record(str(directory), record, 0o644),
         )  # fmt: skip
