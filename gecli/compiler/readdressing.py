@@ -126,6 +126,7 @@ def readdressed(
     rebuild: RebuildControl,
     graph_id: int,
     graph_name: str,
+    accelerates: bool = True,
     relocate: Callable[[ModelRecord], None] | None = None,
     is_foreign: bool = False,
 ) -> Readdressed:
@@ -134,7 +135,9 @@ def readdressed(
     `member` is what the sidecar says about variable memory, `is_before` that the state before the compile matched.
     `relocate` lets the model name other places of external weights, before its nodes are placed: the session tells
     constants of one name apart by them. With `is_foreign` another tool wrote the OM. Without `member` the OM has to
-    say where its variables are. Raises CannotReaddress; the session is then as before.
+    say where its variables are, and `accelerates` whether a compile runs variable acceleration.
+
+    Raises CannotReaddress; the session is then as before.
     """
     given_member = None if member is None else _read_member(member)
     before = record_of(manager)
@@ -150,8 +153,9 @@ def readdressed(
             relocate(parts.model)
         nodes, given, accelerated = given_member or _told_by(parts.model)
         if record is not None:
-            names = _variables_in(parts.model) if accelerated is None else accelerated
-            _stage(names, before, record.after if is_before else None, manager, graph_id)
+            if accelerated is None:
+                accelerated = _variables_in(parts.model) if accelerates else []
+            _stage(accelerated, before, record.after if is_before else None, manager, graph_id)
         descs = {} if record is None else record.after.var_desc_map
         found = [_node(parts.model, row) for row in nodes]
         manager.resource.graph_names[graph_id] = graph_name

@@ -13,7 +13,8 @@ from gecli.errors import CompileError, Diagnostic, GecliError, InvalidOption
 from gecli.ir.graph import Graph
 from gecli.layout.platform import Platform
 from gecli.passes.base import CompileSettings
-from gecli.passes.pipeline import Instrument
+from gecli.passes.pipeline import Instrument, enabled
+from gecli.passes.variable_op import VariableOp
 from gecli.records import dataclass
 from gecli.variables.limits import MemoryLimits
 from gecli.variables.rebuild_control import RESOURCE_TYPES, RebuildControl
@@ -122,6 +123,10 @@ class Session:
                     raise _stale(other, member, changed)
                 queue.append(other)
         return failed
+
+    def accelerates(self, member: Member) -> bool:
+        """Whether the compile of a member runs variable acceleration."""
+        return not member.graph.is_optimised and self.settings.variable_acc and enabled(VariableOp, self.settings)
 
     def _most_compiles(self) -> int:
         """variables.md 9.2: every graph once, and again for each variable of it that another one may change."""

@@ -145,6 +145,7 @@ class SessionCache:
                         rebuild=session.rebuild,
                         graph_id=member.graph_id,
                         graph_name=member.graph.name,
+                        accelerates=session.accelerates(member),
                         relocate=weights.relocate,
                         is_foreign=found.sidecar is None and not found.lost_sidecar,
                     )

@@ -277,14 +277,22 @@ def test_sample_sessions_on_entries_of_other_sessions_give_every_byte_of_a_compi
     assert found[1] == found[0]
 
 
-def test_a_model_that_an_entry_of_it_alone_serves_has_the_record_of_its_session() -> None:
+@pytest.mark.parametrize("has_sidecars", [True, False])
+@pytest.mark.parametrize(("level", "staged"), [("O3", 12), ("O1", 0)])
+def test_a_model_that_an_entry_of_it_alone_serves_has_the_record_of_its_session(
+    level: str, staged: int, has_sidecars: bool, cache: Path
+) -> None:
+    options = {"train": "true", "ge.oo.level": level}  # O1 is without variable acceleration
     for model in GRAPHS[1:3]:
-        compiled("alone", model)
-    results = compiled("session", *GRAPHS[1:3])
+        compiled("alone", model, **options)
+    if not has_sidecars:
+        for path in cache.glob("*.gecli.json"):
+            path.unlink()
+    results = compiled("session", *GRAPHS[1:3], **options)
     assert states(results) == [("hit", "before", False), ("hit", "after", False)]
-    compiled("plain", *GRAPHS[1:3], cache="")
+    compiled("plain", *GRAPHS[1:3], cache="", **options)
     assert files("session") == files("plain")
-    assert len(read_rdcpkt("session/conv_train.rdcpkt").after.staged_var_desc_map) == 12
+    assert len(read_rdcpkt("session/conv_train.rdcpkt").after.staged_var_desc_map) == staged
 
 
 @given(
