@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from gecli.errors import Diagnostic
+from gecli.ir.attributes import INSERTED_BY_GE
 from gecli.ir.op_desc import OpDesc
+
+# What the compile inserts: the operators of roads, named by the engine or marked by the passes.
+_CONVERSIONS = frozenset(
+    ("TransData", "Transpose", "TransposeD", "Reshape", "ReFormat", "Cast", "SqueezeV2", "UnsqueezeV2")
+)
+_NAME = re.compile(r"trans_[A-Za-z0-9]+_\d+")
 
 Accesses = Mapping[OpDesc, Collection[str]]  # the variables that a node reads, or those that it writes
 
@@ -107,10 +115,42 @@ def race_warnings(races: Iterable[Race], where: str) -> list[Diagnostic]:
     return [_warning(where, name, writer, each) for (name, writer), each in pairs.items()]
 
 
+def _is_inserted(node: OpDesc) -> bool:
+    return node.type in _CONVERSIONS and (
+        bool(node.attrs.get(INSERTED_BY_GE)) or _NAME.fullmatch(node.name) is not None
+    )
+
+
+def _shown(race: Race, node: OpDesc) -> OpDesc:
+    """The node of the user's graph that stands for one side of a race."""
+    is_write = race.first_writes if node is race.first else race.second_writes
+    return _before(node) if is_write else _behind(node)
+
+
+def _behind(node: OpDesc) -> OpDesc:
+    """The first node behind inserted conversions; what they convert when they are for an output of the graph."""
+    while _is_inserted(node):
+        after = [use.node for users in node.users for use in users]
+        further = next((each for each in after if each.type != "NetOutput"), None)
+        if further is None:
+            return _before(node)
+        node = further
+    return node
+
+
+def _before(node: OpDesc) -> OpDesc:
+    """The node whose result inserted conversions bring into the variable."""
+    while _is_inserted(node) and node.inputs and node.inputs[0] is not None:
+        node = node.inputs[0].node
+    return node
+
+
 def _warning(where: str, variable: str, writer: OpDesc, races: Sequence[Race]) -> Diagnostic:
-    others = [race.first if race.second is writer else race.second for race in races]
+    """In the words of the user: for a conversion that gecli put in stands the node that it is for."""
+    others = list(dict.fromkeys(_shown(race, race.first if race.second is writer else race.second) for race in races))
+    writer = _before(writer)
     more = f" and {len(others) - 1} more" if len(others) > 1 else ""
-    before, behind = races[0].first, races[0].second
+    before, behind = (_shown(races[0], each) for each in (races[0].first, races[0].second))
     return Diagnostic(
         "G4012",
         f"nothing orders {writer.name!r}, which writes variable {variable!r}, and {others[0].name!r}{more}",

@@ -321,3 +321,10 @@ def test_a_hit_tells_what_the_compile_of_its_entry_verified(tmp_path: Path) -> N
     first, again = (compile_model(DIGITS, tmp_path / "d.om", **options) for _ in range(2))
     assert (first.cache.state, again.cache.state) == ("miss", "hit")
     assert first.verification is not None and again.verification == first.verification
+
+
+def test_an_output_is_named_as_the_model_names_it() -> None:
+    graph = parse(COUNTER)
+    graph.output_names = ["answer", ""]
+    with pytest.raises(CompileError, match=r"output 0 \(answer\)"):
+        run_pipeline(graph, context(), [Spoiler(lambda graph: None), Spoiler(doubled_constant)], [ResultCheck()])

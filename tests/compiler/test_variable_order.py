@@ -53,8 +53,9 @@ WITHOUT_OUTPUT = """
 """
 
 
-def races(source: str, *, strict: bool = False) -> list[Diagnostic]:
-    session = Session(platform_of("Ascend910B1"), CompileSettings(strict_order=strict))
+def races(source: str, *, strict: bool = False, variable_acc: bool = True) -> list[Diagnostic]:
+    settings = CompileSettings(strict_order=strict, variable_acc=variable_acc)
+    session = Session(platform_of("Ascend910B1"), settings)
     member = session.add(parse(source))
     session.compile_all()
     assert member.compiled is not None

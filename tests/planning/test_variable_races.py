@@ -12,7 +12,8 @@ from gecli.ir.dtype import DataType
 from gecli.ir.graph import Graph
 from gecli.ir.op_desc import OpDesc, Port
 from gecli.ir.tensor_desc import TensorDesc
-from gecli.planning.variable_races import find_races
+from gecli.ir.text import parse
+from gecli.planning.variable_races import find_races, race_warnings
 
 
 @st.composite
@@ -58,3 +59,22 @@ def test_the_races_are_the_pairs_that_no_path_joins(
         assert race.first_writes == (race.variable in writes.get(race.first, ()))
         assert race.second_writes == (race.variable in writes.get(race.second, ()))
     assert [race.variable for race in found] == sorted(race.variable for race in found)
+
+
+def test_a_conversion_that_gecli_inserts_is_told_as_the_node_that_it_is_for() -> None:
+    graph = parse("""
+        graph g(%x : f32[4] ND) {
+          %v = Variable() : f32[4] ND
+          %trans_Cast_0 = Cast(%v) {dst_type=1} : f16[4] ND
+          %y = Relu(%trans_Cast_0) : f16[4] ND
+          %a = Add(%x, %x) : f32[4] ND
+          %v_TO_a_REF_0_trans_0 = Cast(%a) {dst_type=0, _inserted_by_ge=true} : f32[4] ND
+          return %y, %v_TO_a_REF_0_trans_0
+        }
+    """)
+    reads = {graph.node("trans_Cast_0"): ["v"]}
+    writes = {graph.node("v_TO_a_REF_0_trans_0"): ["v"]}
+    (found,) = race_warnings(find_races(graph.nodes(), reads, writes), "graph 'g'")
+    assert found.message == "nothing orders 'a', which writes variable 'v', and 'y'"
+    assert (found.node, found.actual, found.do) == ("a", ["y"], "add a control edge between 'y' and 'a'")
+    assert found.why.endswith("'y' runs before 'a' here")
