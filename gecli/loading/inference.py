@@ -17,6 +17,7 @@ from gecli.ops.inference import RULE_FAULTS, check_inputs
 from gecli.ops.inference_memo import InferenceMemo, memo_key
 from gecli.ops.operator import OperatorType, instance
 from gecli.ops.registry import find
+from gecli.ops.stored_outputs import BORDERS, knows_origin, logical_inputs, stored
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -116,7 +117,7 @@ class Inference:
             return known_result
         try:
             check_inputs(kind.inputs, descs)
-            found = instance(kind, node).infer(*descs)
+            found = instance(kind, node).infer(*logical_inputs(node, descs))
         except (GecliError, *RULE_FAULTS) as err:
             self.failed[node] = str(err)
             return None
@@ -124,6 +125,8 @@ class Inference:
             results: tuple[TensorDesc, ...] = (found,)
         else:
             results = tuple(map(_bare, found if isinstance(found, tuple) else (found,)))
+        if node.type not in BORDERS and any(map(knows_origin, descs)):
+            results = tuple(stored(TensorDesc(each.dtype, UNKNOWN_RANK), each, descs) for each in results)
         return self._memo.keep(key, node, descs, results)
 
     @staticmethod

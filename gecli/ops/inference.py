@@ -20,6 +20,10 @@ MAX_RANK = 64  # numpy's limit
 class InferenceError(ValueError):
     """The inputs of a node do not fit together; the pass adds node and shapes."""
 
+    def __init__(self, message: str, do: str = "") -> None:
+        super().__init__(message)
+        self.do = do
+
 
 def check_rank(descs: Sequence[TensorDesc]) -> None:
     """Raises InferenceError for a tensor of more dims than arrays can have."""

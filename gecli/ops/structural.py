@@ -6,13 +6,15 @@ from typing import Any
 
 from gecli.ir.dtype import DataType
 from gecli.ir.format import Format
-from gecli.ir.tensor_desc import TensorDesc
+from gecli.ir.tensor_desc import UNKNOWN_RANK, TensorDesc
 from gecli.ir.weight import Weight
 from gecli.ops.bound import Bound
-from gecli.ops.inference import plain, same_as_input
+from gecli.ops.inference import InferenceError, plain, same_as_input
 from gecli.ops.numeric import Array
 from gecli.ops.onnx_import import Builder, OnnxNode, importer
 from gecli.ops.operator import From, operator
+
+_DECLARE_OUTPUTS = "declare the outputs of the node"
 
 
 def declared(self: Any, *inputs: TensorDesc | None) -> TensorDesc | tuple[TensorDesc, ...]:
@@ -288,7 +290,29 @@ class TransData(Bound):
     zero_preserving = True
 
     def infer(self, src: TensorDesc) -> TensorDesc:
-        return self.out_descs[0] if self.out_descs else plain(src)
+        """What is declared; else the input's origin form in `dst_format`, of unknown dims in a blocked one.
+
+        Those depend on the chip (C0); the pass that infers shapes knows it.
+        """
+        if self.out_descs and self.out_descs[0].shape != UNKNOWN_RANK:
+            return self.out_descs[0]
+        source = src.logical()
+        if not source.format.is_origin:
+            raise InferenceError(f"the output does not follow from {src} without its origin form", _DECLARE_OUTPUTS)
+        target = self.dst_format
+        if not target.is_origin:
+            groups = max(self.groups, self.dst_subformat)
+            target = target.with_groups(groups) if groups > 1 else target
+            return TensorDesc(src.dtype, UNKNOWN_RANK, target, source.shape, source.format)
+        shape = source.shape
+        if Format.ND not in (source.format.primary, target.primary) and shape != UNKNOWN_RANK:
+            from gecli.layout.axes import permutation
+
+            axes = permutation(source.format, target)
+            if len(axes) != len(shape):
+                raise InferenceError(f"{source} has not the axes of {target.name}", _DECLARE_OUTPUTS)
+            shape = tuple(shape[axis] for axis in axes)
+        return TensorDesc(src.dtype, shape, target)
 
     def kernel(self, src: Array) -> Array:
         from gecli.layout.transfer import transfer
@@ -306,6 +330,8 @@ class ReFormat(Bound):
     view = True
 
     def infer(self, x: TensorDesc) -> TensorDesc:
+        if self.out_descs and self.out_descs[0].dtype is DataType.UNDEFINED:
+            raise InferenceError("the output of a ReFormat does not follow from its input", _DECLARE_OUTPUTS)
         return self.out_descs[0] if self.out_descs else plain(x)
 
     def kernel(self, x: Array) -> Array:

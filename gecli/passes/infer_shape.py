@@ -11,20 +11,36 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from gecli.engine.kernel_table import is_agnostic
 from gecli.errors import CompileError, Diagnostic, GecliError
 from gecli.ir.attributes import CONST_TYPES, VALUE
 from gecli.ir.calls import LOOP_TYPES, argument_slot
 from gecli.ir.dtype import DataType
+from gecli.ir.format import Format
 from gecli.ir.graph import Graph
 from gecli.ir.op_desc import OpDesc
 from gecli.ir.tensor_desc import NO_ATTRS, UNKNOWN_RANK, TensorDesc
 from gecli.ir.weight import Weight
+from gecli.layout.platform import DEFAULT_SOC, Platform, platform_of
+from gecli.layout.transfer_error import TransferError
 from gecli.ops.control import merged
 from gecli.ops.evaluate import unsupported
-from gecli.ops.inference import RULE_FAULTS, check_inputs, check_rank
+from gecli.ops.inference import RULE_FAULTS, InferenceError, check_inputs, check_rank
 from gecli.ops.inference_memo import InferenceMemo, memo_key
 from gecli.ops.operator import OperatorType, instance
 from gecli.ops.registry import find, operator_of
+from gecli.ops.stored_outputs import (
+    BORDERS,
+    TRANS_DATA,
+    Contradiction,
+    ContradictionError,
+    check_given,
+    converted,
+    knows_origin,
+    logical_inputs,
+    names_origins,
+    stored,
+)
 from gecli.passes.base import Pass, PassContext, Stage
 from gecli.passes.constant_folding import SMALL_BYTES, fold
 from gecli.passes.facts import Fact
@@ -46,7 +62,7 @@ class InferShape(Pass):
     def run(self, graph: Graph, ctx: PassContext) -> Counter[str]:
         refuse_unsupported(graph)
         counts = Counter[str]()
-        infer_graph(graph, counts, folding=ctx.settings.constant_folding)
+        infer_graph(graph, counts, folding=ctx.settings.constant_folding, platform=ctx.platform)
         return counts
 
 
@@ -65,20 +81,25 @@ def refuse_unsupported(graph: Graph) -> None:
     raise GecliError.of([summary, *each])
 
 
-def infer_graph(graph: Graph, counts: Counter[str], *, folding: bool) -> None:
+def infer_graph(graph: Graph, counts: Counter[str], *, folding: bool, platform: Platform | None = None) -> None:
     """Infer a graph; subgraphs are inferred from the node that calls them, when its inputs are known.
 
     A node of a subgraph that refuses its inputs gets unknown shapes: a branch that is never taken may not fit them.
+    `platform` says the C0 of conversions that declare no outputs.
     """
-    _Walk(counts, folding).graph(graph)
+    _Walk(counts, folding, platform or platform_of(DEFAULT_SOC), names_origins(graph)).graph(graph)
 
 
 class _Walk:
     """One walk over a graph and its subgraphs; nodes that are alike are inferred once."""
 
-    def __init__(self, counts: Counter[str], folding: bool, loops: int = 0) -> None:
+    def __init__(
+        self, counts: Counter[str], folding: bool, platform: Platform, with_origins: bool, loops: int = 0
+    ) -> None:
         self.counts = counts
         self.folding = folding
+        self.platform = platform
+        self.with_origins = with_origins  # conversions give their blocked outputs an origin form
         self.loops = loops  # how many loops the walk is in
         self.memo = InferenceMemo()
         self.constants: dict[tuple[OpDesc, int], _ConstantDesc] = {}
@@ -127,7 +148,7 @@ class _Walk:
         if self.loops > _TRIED_LOOPS:
             descs = [None if desc is None else TensorDesc(desc.dtype, UNKNOWN_RANK, desc.format) for desc in descs]
         else:
-            trial = _Walk(Counter(), folding=False, loops=self.loops)
+            trial = _Walk(Counter(), False, self.platform, self.with_origins, self.loops)
             before = _descs_of(body)
             while True:
                 trial.enter(graph, node, body.name, descs)
@@ -150,6 +171,7 @@ class _Walk:
                 desc = port[0].output_descs[port[1]]
                 node.input_descs[slot] = replace(desc, attrs=NO_ATTRS) if desc.attrs else desc
         if node.type in _GIVEN:
+            _check_given(node)
             return
         kind = find(node.type)
         assert kind is not None, node.type
@@ -159,11 +181,23 @@ class _Walk:
         key = memo_key(kind, node, descs)
         results = self.memo.get(key)
         if results is None:
-            results = self.memo.keep(key, node, descs, _inferred(node, kind, descs))
+            found = _inferred(node, kind, descs)
+            if node.type in TRANS_DATA and descs[0] is not None:
+                found = (self.converted(node, descs[0], found[0]),)
+            results = self.memo.keep(key, node, descs, found)
         have = len(node.output_descs)
         node.output_descs[:] = results[:have]
         for desc in results[have:]:
             node.add_output(desc)
+
+    def converted(self, node: OpDesc, source: TensorDesc, target: TensorDesc) -> TensorDesc:
+        """What comes out of a TransData. Raises CompileError."""
+        try:
+            return converted(source, target, self.platform, complete=self.with_origins)
+        except ContradictionError as err:
+            raise _contradiction(node, 0, err.found) from err
+        except TransferError as err:
+            raise _refused(node, err) from err
 
     def known(self, node: OpDesc, slot: int, kind: OperatorType) -> TensorDesc | None:
         """The desc of an input, with its value when it is a constant that is small or decides shapes."""
@@ -236,7 +270,8 @@ def _inferred(node: OpDesc, kind: OperatorType, descs: list[TensorDesc | None]) 
     try:
         if not node.subgraphs:
             check_inputs(kind.inputs, descs)
-        inferred = _from_subgraphs(node, op) if node.subgraphs else op.infer(*descs)
+            _check_axis_order(node, descs)
+        inferred = _from_subgraphs(node, op) if node.subgraphs else op.infer(*logical_inputs(node, descs))
         results = inferred if isinstance(inferred, (tuple, list)) else (inferred,)
         check_rank(results)
     except RULE_FAULTS as err:
@@ -244,10 +279,18 @@ def _inferred(node: OpDesc, kind: OperatorType, descs: list[TensorDesc | None]) 
     merged = list(node.output_descs)
     for index, desc in enumerate(results):
         if index < len(node.output_descs):
-            merged[index] = _merged(node, index, merged[index], desc)
+            merged[index] = _merged(node, index, merged[index], desc, descs)
         elif index < len(kind.outputs) or not merged or kind.outputs[-1].variadic:
-            merged.append(desc)
+            merged.append(stored(TensorDesc(desc.dtype, UNKNOWN_RANK), desc, descs))
     return tuple(merged)
+
+
+def _check_axis_order(node: OpDesc, descs: Sequence[TensorDesc | None]) -> None:
+    """Blocked inputs of an elementwise operator lie alike whatever their origin: only that says whether axes agree."""
+    orders = {desc.logical_format.primary for desc in descs if desc is not None and knows_origin(desc)} - {Format.ND}
+    if len(orders) > 1 and is_agnostic(node.type):
+        names = " and ".join(sorted(each.name for each in orders))
+        raise InferenceError(f"the inputs have the axes of {names}", "convert one of them with TransData")
 
 
 def _from_subgraphs(node: OpDesc, op: Any) -> Any:
@@ -273,17 +316,25 @@ def _forget_shapes(node: OpDesc) -> None:
         node.add_output(TensorDesc(dtype, UNKNOWN_RANK))
 
 
-def _merged(node: OpDesc, index: int, declared: TensorDesc, inferred: TensorDesc) -> TensorDesc:
+def _merged(
+    node: OpDesc, index: int, declared: TensorDesc, inferred: TensorDesc, inputs: Sequence[TensorDesc | None]
+) -> TensorDesc:
     """What was declared (by a JSON graph) and what was inferred, as one desc; they must not contradict."""
     if inferred is declared:
         return declared
+    if node.type not in BORDERS and not node.subgraphs:
+        try:
+            inferred = stored(declared, inferred, inputs)
+        except ContradictionError as err:
+            raise _contradiction(node, index, err.found) from err
     shape = inferred.shape
     if shape == UNKNOWN_RANK:
         shape = declared.shape
     elif declared.shape not in ((), UNKNOWN_RANK) and len(declared.shape) == len(shape):
         both = list(zip(declared.shape, shape))
         if any(a >= 0 and b >= 0 and a != b for a, b in both):
-            raise _contradiction(node, index, declared, inferred)
+            found = Contradiction(f"declared {declared}, inferred {inferred}", inferred.shape, declared.shape)
+            raise _contradiction(node, index, found)
         shape = tuple(a if b < 0 else b for a, b in both)
     fmt = declared.format if int(inferred.format) == 2 and len(declared.shape) == len(shape) else inferred.format
     merged = TensorDesc(
@@ -301,16 +352,27 @@ def _merged(node: OpDesc, index: int, declared: TensorDesc, inferred: TensorDesc
     return declared if merged == declared and merged.size_bytes == declared.size_bytes else merged
 
 
-def _contradiction(node: OpDesc, index: int, declared: TensorDesc, inferred: TensorDesc) -> CompileError:
+def _contradiction(node: OpDesc, index: int, found: Contradiction) -> CompileError:
     return CompileError(
         "G2001",
         f"output {index} of node {node.name!r} is declared with another shape than its inputs give",
         where=f"node {node.name} ({node.type})",
-        why=f"declared {declared}, inferred {inferred}",
+        why=found.what,
         node=node.name,
-        expected=list(inferred.shape),
-        actual=list(declared.shape),
+        expected=list(found.expected),
+        actual=list(found.actual),
     )
+
+
+def _check_given(node: OpDesc) -> None:
+    """A declared blocked tensor must be the storage of its origin form. Raises CompileError."""
+    for index, desc in enumerate(node.output_descs):
+        try:
+            check_given(desc)
+        except ContradictionError as err:
+            raise _contradiction(node, index, err.found) from err
+        except InferenceError as err:
+            raise _refused(node, err) from err
 
 
 def _refused(node: OpDesc, err: Exception) -> CompileError:
@@ -320,6 +382,6 @@ def _refused(node: OpDesc, err: Exception) -> CompileError:
         f"the shape of node {node.name!r} cannot be inferred",
         where=f"node {node.name} ({node.type})",
         why=f"{err}; inputs: {inputs or 'none'}",
-        do="check the model's inputs with --input-shape",
+        do=getattr(err, "do", "") or "check the model's inputs with --input-shape",
         node=node.name,
     )
