@@ -233,7 +233,7 @@ GECLI_CODES: dict[str, Entry] = {
     "G4012": Entry(
         INPUT,
         "reference, buffer use or order is inconsistent",
-        "An output refers to memory that it may not share, or nothing orders two nodes that use what one of them writes.",
+        "An output refers to memory that it may not share, or nothing orders two nodes that use what one writes.",
         "For an order, add a control edge between the nodes that the message names; else compile the model again.",
     ),
     "G4013": Entry(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from numpy.typing import NDArray
@@ -23,9 +23,11 @@ def bind_placeholders(nodes: Iterable[OpDesc], given: Mapping[str, Array], path:
     """
     found: dict[OpDesc, Array] = {}
     problems: list[Diagnostic] = []
+    nodes = list(nodes)
+    others = sorted(given.keys() - {node.name for node in nodes})
     for node in nodes:
         if node.name not in given:
-            problems.append(_unbound(node, path))
+            problems.append(_unbound(node, path, others))
             continue
         desc = node.output_descs[0]
         stored = _stored(given[node.name], desc)
@@ -52,11 +54,13 @@ def _stored(value: Array, desc: TensorDesc) -> Array | None:
     return convert(array, desc.logical(), desc)
 
 
-def _unbound(node: OpDesc, path: str) -> Diagnostic:
+def _unbound(node: OpDesc, path: str, others: Sequence[str]) -> Diagnostic:
+    """`others` are names of --placeholder that the model does not have."""
     desc = node.output_descs[0]
+    named = f"; --placeholder names {', '.join(map(repr, others))}, which the model does not have" if others else ""
     return Diagnostic(
         "G4013", f"nothing is given for the placeholder {node.name!r}", kind="RT_PLACEHOLDER_UNBOUND", file=path,
-        where=path, node=node.name, why=f"it stands for memory of the caller: {desc}",
+        where=path, node=node.name, why=f"it stands for memory of the caller: {desc}{named}",
         do=f"--placeholder {node.name}=FILE.npy", option="--placeholder",
     )  # fmt: skip
 

@@ -138,7 +138,8 @@ class SessionTable:
         return Diagnostic(
             "G4011", f"the {field} of variable {name!r} is not that of {of}", kind="RT_VAR_DESC_MISMATCH",
             why=f"{path} has {there}, the session {here}", expected=here, actual=there, file=path, node=name,
-            do="give the session file that was written with this model, or compile the model with --session-in",
+            do="--session-in with the file that the compile of this model wrote; or declare the variable alike in all"
+            " models and compile this one with --session-in",
         )  # fmt: skip
 
     # ------------------------------------------------------------------ taking over a model

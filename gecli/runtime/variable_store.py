@@ -346,7 +346,7 @@ def _require_same_user_form(name: str, known: Form, new: Form, model: str) -> No
         f"variable {name!r} is declared differently by the models of this session",
         where=model,
         why=f"an earlier model declares {one}, this one {two}",
-        do="compile the models in one session, or run with --no-session",
+        do="declare the variable alike in both models and compile them again, or run with --no-session",
         kind="RT_VAR_DESC_MISMATCH",
         expected=str(one),
         actual=str(two),

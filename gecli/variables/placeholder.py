@@ -20,14 +20,16 @@ def placeholder_address(node: OpDesc) -> int:
     if attrs["placement"] != DEVICE_PLACEMENT:
         raise _bad(node, f"placement must be {DEVICE_PLACEMENT} (device), actual {attrs['placement']}")
     if not attrs["addr"]:
-        raise _bad(node, "addr is 0")
+        raise _bad(
+            node, "addr is 0, which is no address", "give addr any other number: gecli carries it to the OM only"
+        )
     desc = node.output_descs[0].with_shape(tuple(attrs["storage_shape"])).with_dtype(DataType(attrs["dtype"]))
     if attrs["size"] < raw_bytes(desc):
         raise _bad(node, f"size must be at least {raw_bytes(desc)} for {desc}, actual {attrs['size']}")
     return int(attrs["addr"])
 
 
-def _bad(node: OpDesc, why: str) -> CompileError:
+def _bad(node: OpDesc, why: str, do: str = "correct the attributes of the node") -> CompileError:
     return CompileError(
-        "G2018", f"ConstPlaceHolder {node.name!r} cannot be placed", kind="PASS_FAILED", node=node.name, why=why
+        "G2018", f"ConstPlaceHolder {node.name!r} cannot be placed", kind="PASS_FAILED", node=node.name, why=why, do=do
     )

@@ -197,6 +197,12 @@ def test_a_placeholder_has_the_data_that_are_given(tmp_path: Path, free: bool) -
         assert np.array_equal(model.run({"x": x})[0]["r:0"], x + K)
 
 
+def test_a_value_for_a_placeholder_of_another_name_is_named(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeFault, match="placeholder 'k'") as refused:
+        Session(placeholders={"q": K}).load(placeholder(tmp_path))
+    assert refused.value.first.why.endswith("; --placeholder names 'q', which the model does not have")
+
+
 @pytest.mark.parametrize("free", [False, True], ids=["static", "dynamic"])
 def test_a_placeholder_without_data_does_not_load(tmp_path: Path, free: bool) -> None:
     with pytest.raises(RuntimeFault, match="placeholder 'k'") as refused:

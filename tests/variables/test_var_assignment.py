@@ -223,8 +223,9 @@ def test_a_placeholder_is_checked_before_anything_is_entered() -> None:
         graph = Graph("g")
         graph.create("ConstPlaceHolder", "p", output_descs=[_desc("FLOAT", 4)], attrs={**good, name: value})
         manager = VarManager()
-        with pytest.raises(CompileError):
+        with pytest.raises(CompileError) as refused:
             assign_variable_memory(graph, manager, 1)
+        assert name in refused.value.first.why and refused.value.first.do
         assert not manager.resource.addresses and not len(manager.resource.blocks)
     graph = Graph("g")
     graph.create("ConstPlaceHolder", "p", output_descs=[_desc("FLOAT", 4)], attrs=dict(good))
