@@ -7,6 +7,7 @@ from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gecli.errors import CompileError, Diagnostic
+from gecli.ir.attributes import VARIABLE_TYPES
 from gecli.ir.graph import Graph
 from gecli.ir.op_desc import OpDesc
 from gecli.layout.platform import Platform
@@ -29,6 +30,7 @@ from gecli.variables.var_manager import VarManager
 from gecli.variables.var_match import VarMatch, record_of
 
 if TYPE_CHECKING:
+    from gecli.compiler.variable_order import OrderCheck
     from gecli.planning.external_weights import ExternalWeight
 
 
@@ -94,6 +96,7 @@ def compile_graph(
     state, marks = manager.snapshot(), rebuild.snapshot()
     timeline = Timeline()
     ctx = PassContext(platform, manager, rebuild, settings, graph_id)
+    order = _order_checks(graph)
     try:
         if graph.is_optimised:
             from gecli.compiler.optimised_graphs import restore_roads
@@ -101,7 +104,7 @@ def compile_graph(
             restore_roads(graph, manager, rebuild, graph_id)
             complete = stop_after is None
         else:
-            complete = run_pipeline(graph, ctx, pipeline(settings), (timeline, *instruments), stop_after)
+            complete = run_pipeline(graph, ctx, pipeline(settings), (timeline, *order, *instruments), stop_after)
         if not complete:
             raise StoppedEarly(graph)
         if on_stage:
@@ -110,7 +113,12 @@ def compile_graph(
         ctx.warnings += other_forms(graph, manager)
         placed = place_graph(graph, manager, graph_id, reuse=reuse)
         assigned, plan = placed.assigned, placed.plan
-        ctx.warnings += _races(graph, plan, assigned, strict=settings.strict_order)
+        races = (
+            _races(graph, plan, assigned) if graph.is_optimised else [each for check in order for each in check.found]
+        )
+        if settings.strict_order and races:
+            raise CompileError.of(replace(each, severity="error") for each in races)
+        ctx.warnings += races
     except BaseException:
         manager.restore(state)
         rebuild.restore(marks)
@@ -144,17 +152,23 @@ def place_graph(graph: Graph, manager: VarManager, graph_id: int, *, reuse: bool
     return Placed(assigned, plan, given, bool(ports.broadcasts))
 
 
-def _races(graph: Graph, plan: ModelPlan, assigned: Mapping[OpDesc, int], *, strict: bool) -> list[Diagnostic]:
-    """Readers and writers of a variable in no order, as warnings; with `strict` they raise CompileError."""
+def _order_checks(graph: Graph) -> list[OrderCheck]:
+    """What watches the order of reads and writes: nothing in a graph without variables."""
+    if not any(each.count_of(name) for each in graph.all_graphs() for name in VARIABLE_TYPES):
+        return []
+    from gecli.compiler.variable_order import OrderCheck
+
+    return [OrderCheck()]
+
+
+def _races(graph: Graph, plan: ModelPlan, assigned: Mapping[OpDesc, int]) -> list[Diagnostic]:
+    """Readers and writers of a variable in no order, in a graph that was optimised before, as warnings."""
     variables = {address: node.name for node, address in assigned.items() if node.is_variable}
     if not variables:
         return []
     from gecli.compiler.variable_order import order_warnings
 
-    found = order_warnings(graph, plan.placements, variables)
-    if strict and found:
-        raise CompileError.of(replace(each, severity="error") for each in found)
-    return found
+    return order_warnings(graph, plan.placements, variables)
 
 
 def _beyond_limit(name: str, plan: ModelPlan, limits: MemoryLimits) -> list[Diagnostic]:

@@ -142,3 +142,19 @@ def test_readers_and_outputs_see_the_writes_before_them_however_the_variable_is_
     for found, factor in ((p, 1), (q, 0.5), (r, 0.25)):
         np.testing.assert_allclose(found, factor * start.sum((0, 2)), rtol=1e-5, atol=1e-6)
     np.testing.assert_array_equal(held, 0.25 * start)
+
+
+@pytest.mark.parametrize("variable_acc", [True, False])
+def test_a_conversion_that_gecli_inserts_is_told_as_the_node_that_it_is_for(variable_acc: bool) -> None:
+    conv = '{strides=[1,1,1,1], pads=[1,1,1,1], dilations=[1,1,1,1], groups=1, data_format="NCHW"}'
+    source = f"""
+        graph g(%x : f32[2,4,6,6] NCHW, %b : f32[4,4,3,3] NCHW) {{
+          %K = Variable() {{_init_value={{"fill": "00000000"}}}} : f32[4,4,3,3] NCHW
+          %y = Conv2D(%x, %K) {conv} : f32[2,4,6,6] NCHW
+          %a = AssignAdd(%K, %b) : f32[4,4,3,3] NCHW
+          return %y, %a
+        }}
+    """
+    (found,) = races(source, variable_acc=variable_acc)
+    assert found.node is not None and {found.node, *found.actual} <= {"y", "a"}
+    assert "trans_" not in f"{found.message} {found.why} {found.do} {found.where}"
