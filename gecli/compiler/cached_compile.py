@@ -21,6 +21,7 @@ from gecli.cache.fingerprint import Fingerprint
 from gecli.cache.foreign import match_foreign
 from gecli.cache.gc import collect_sometimes, make_room
 from gecli.cache.graph_key import auto_key
+from gecli.cache.layout import OM, entry_path
 from gecli.cache.lock import KeyLock, LockTimeout, LockUnavailable, wait_for_writers
 from gecli.cache.model_cache import (
     QUARANTINED,
@@ -354,7 +355,8 @@ class CachedCompiler:
         work.entry = lookup.found
         work.result = hit_result(work.job, lookup.found, self.setup, self.options)
         if lookup.found.sidecar is None:
-            describe_foreign(work.result, work.loaded)
+            om = entry_path(self.cache.path, lookup.found.stem, OM)
+            describe_foreign(work.result, work.loaded, om)
         explanation = work.use.explanation
         work.use = work.result.cache
         work.use.explanation = explanation

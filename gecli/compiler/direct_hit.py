@@ -16,7 +16,6 @@ from gecli.cache.events import hit_event, record
 from gecli.cache.layout import OM, RDCPKT, entry_path
 from gecli.cache.model_cache import CacheDir, find_request, model_rows_path, note_use, save_entry_rows
 from gecli.cache.request_digest import EMPTY_SESSION, known_files, option_items, request_digest
-from gecli.cache.sidecar_report import MEMORY_NUMBERS
 from gecli.cache.stat_index import StatIndex, StatRow, numbers_of, short_name, touch_as_witness, write_rows
 from gecli.compiler.cache_setup import CacheSetup
 from gecli.compiler.job import is_one_file
@@ -225,7 +224,6 @@ def fill_from_sidecar(result: ModelResult, sidecar: Sidecar) -> None:
         if value is not None:
             setattr(result, name, list(value) if isinstance(value, list) else value)
     if not result.memory:
-        result.memory = dict.fromkeys(MEMORY_NUMBERS, 0)
         result.notes = [*result.notes, MEMORY_UNKNOWN]
     warnings = sidecar.report.get("warnings")
     if warnings:

@@ -6,12 +6,14 @@ import os
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from gecli.artifacts.om_file import read_om
 from gecli.cache.confirmation import has_user_functions
 from gecli.cache.differences import components_of
 from gecli.cache.layout import host_name
 from gecli.cache.sidecar import CONFIRMED, SCHEMA, USER_FUNCTIONS, VARIABLE_MEMORY
-from gecli.cache.sidecar_report import MEMORY_NUMBERS
+from gecli.cache.sidecar_report import LIMIT
 from gecli.compiler.direct_hit import MEMORY_UNKNOWN, REPORT_MEMBERS
+from gecli.errors import GecliError
 from gecli.version import __version__
 
 if TYPE_CHECKING:
@@ -19,6 +21,12 @@ if TYPE_CHECKING:
     from gecli.compiler.result import ModelResult
     from gecli.loading import LoadedModel
     from gecli.variables.var_match import VarMatch
+    from gecli.wire.model_record import ModelRecord
+
+TOLD_BY_OM = {
+    "feature_bytes": "memory_size", "zero_copy_bytes": "zero_copy_memory_size", "weight_bytes": "weight_size",
+    "variable_base": "task_gen_variable_addr", "streams": "stream_num", "events": "event_num",
+}  # fmt: skip
 
 
 def sidecar_content(
@@ -68,8 +76,8 @@ def sidecar_content(
     }
 
 
-def describe_foreign(result: ModelResult, loaded: LoadedModel) -> None:
-    """The report of an entry that came without one: what the source model says."""
+def describe_foreign(result: ModelResult, loaded: LoadedModel, om: str) -> None:
+    """The report of an entry that came without one: what the source model and the entry's OM say."""
     result.front_end = loaded.front_end
     result.inputs = [
         {
@@ -80,14 +88,28 @@ def describe_foreign(result: ModelResult, loaded: LoadedModel) -> None:
         }
         for node in loaded.graph.inputs
     ]
-    result.outputs = [
+    try:
+        model = read_om(om).model()
+    except (GecliError, OSError):  # gone since it was looked at, which its delivery tells
+        return
+    result.outputs = _outputs_of(model)
+    told = ((name, model.attrs.get(attr)) for name, attr in TOLD_BY_OM.items())
+    result.memory = {name: value for name, value in told if type(value) is int and 0 <= value < LIMIT}
+    descs = [desc for node in model.root.nodes for desc in node.output_descs]
+    result.is_dynamic = any(dim < 0 for desc in descs for dim in desc.shape)
+    result.notes = [f"some {MEMORY_UNKNOWN}"]
+
+
+def _outputs_of(model: ModelRecord) -> list[dict[str, Any]]:
+    """The outputs as the compile told them that made the OM."""
+    from gecli.runtime.interface import model_outputs
+
+    return [
         {
-            "name": f"{port.node.name}:{port.index}",
-            "dtype": port.desc.dtype.serial,
-            "shape": list(port.desc.shape),
-            "format": port.desc.format.name,
+            "name": each.name,
+            "dtype": each.port.desc.dtype.serial,
+            "shape": list(each.port.desc.shape),
+            "format": each.port.desc.format.name,
         }
-        for port in loaded.graph.outputs
+        for each in model_outputs(model.root.nodes, model.attrs)
     ]
-    result.memory = {**dict.fromkeys(MEMORY_NUMBERS, 0), "streams": 1}
-    result.notes = [MEMORY_UNKNOWN]

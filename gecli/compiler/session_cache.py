@@ -21,6 +21,7 @@ from gecli.cache.model_cache import Lookup, look
 from gecli.cache.sidecar import VARIABLE_MEMORY
 from gecli.compiler.cached_compile import CachedCompiler, Compiled, Work
 from gecli.compiler.direct_hit import finish_hit, hit_result
+from gecli.compiler.entry_sidecar import describe_foreign
 from gecli.compiler.readdressing import CannotReaddress, Readdressed, readdressed
 from gecli.compiler.result import CacheUse, ModelResult, OutputFile
 from gecli.compiler.session import Member, Session
@@ -101,6 +102,8 @@ class SessionCache:
         work, taken = self._work(session, member), member.taken
         assert taken is not None and work.entry is not None
         result = hit_result(work.job, work.entry, self.compiler.setup, self.compiler.options)
+        if work.entry.sidecar is None:
+            describe_foreign(result, work.loaded, entry_path(self.compiler.cache.path, work.entry.stem, OM))
         result.pending = self._weights[position_of(session, member)].pending()
         image = taken.image(session.manager)
         result.image = image

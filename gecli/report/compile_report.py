@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from gecli.cache.sidecar_report import MEMORY_NUMBERS
 from gecli.compiler.result import CacheUse, CompileReport, ModelResult
 from gecli.errors import Diagnostic, printable
 from gecli.report.sizes import dtype_text, shape_text, size_text, time_text
@@ -77,23 +78,28 @@ def _variables_line(result: ModelResult) -> str:
     more = f" and {len(changed) - SHOWN_VARIABLES} more" if len(changed) > SHOWN_VARIABLES else ""
     changes = f" ({len(changed)} format change{'s' if len(changed) != 1 else ''}: {shown}{more})" if changed else ""
     memory = result.memory
-    return (
-        f"variables {len(result.variables)}{changes}   base {memory['variable_base']:#x}, "
-        f"{size_text(memory['variable_bytes'])}"
-    )
+    base = f"base {memory['variable_base']:#x}" if "variable_base" in memory else "base not known"
+    size = f", {size_text(memory['variable_bytes'])}" if "variable_bytes" in memory else ""
+    return f"variables {len(result.variables)}{changes}   {base}{size}"
 
 
 def _memory_line(result: ModelResult) -> str:
     memory = result.memory
+    shown = {
+        label: f"{label} {size_text(memory[name]) if name in memory else 'not known'}"
+        for label, name in (("features", "feature_bytes"), ("weights", "weight_bytes"), ("variables", "variable_bytes"))
+    }
+    counts = "  ".join(f"{name} {memory[name]}" for name in ("streams", "events") if name in memory)
+    places = f"{shown['features']}{_bound_text(memory)}   {shown['weights']}   {shown['variables']}"
+    return f"memory    {places}   {counts}".rstrip()
+
+
+def _bound_text(memory: dict[str, Any]) -> str:
+    if not {"reusable_bytes", "lower_bound_bytes"} <= memory.keys():
+        return ""
     gap = memory["reusable_bytes"] - memory["lower_bound_bytes"]
-    bound = (
-        "at its lower bound" if not gap else f"{100 * gap / max(memory['lower_bound_bytes'], 1):.1f}% over its bound"
-    )
-    return (
-        f"memory    features {size_text(memory['feature_bytes'])} ({bound})   "
-        f"weights {size_text(memory['weight_bytes'])}   variables {size_text(memory['variable_bytes'])}   "
-        f"streams {memory['streams']}  events {memory['events']}"
-    )
+    over = f"{100 * gap / max(memory['lower_bound_bytes'], 1):.1f}% over its bound"
+    return f" ({over if gap else 'at its lower bound'})"
 
 
 def _external_line(result: ModelResult) -> str:
@@ -259,7 +265,8 @@ def _model_json(result: ModelResult, with_times: bool, explained: Sequence[str] 
 
 def _memory_json(result: ModelResult) -> dict[str, Any]:
     unknown = dict.fromkeys(PLANNED if result.is_dynamic and result.memory else ())
-    return {**result.memory, **unknown}
+    lost = dict.fromkeys(MEMORY_NUMBERS) if result.cache.state == "hit" else {}
+    return {**lost, **result.memory, **unknown}
 
 
 def _stages_json(result: ModelResult, with_times: bool) -> list[dict[str, Any]]:

@@ -11,6 +11,8 @@ import pytest
 
 from gecli.cache.sidecar import InvalidSidecar, parse_sidecar
 from gecli.cache.sidecar_report import MEMORY_NUMBERS, report_fault
+from gecli.compiler.result import ModelResult, OutputFile
+from gecli.report.compile_report import summary_lines
 from tests.conftest import REPOSITORY
 
 MODEL = str(REPOSITORY / "samples/train/conv_train.json")
@@ -142,3 +144,36 @@ def test_an_entry_without_a_report_is_a_hit_that_says_so(gecli: Any, stored: Pat
     assert done.returncode == 0, done.stderr
     assert "cache=hit" in done.stdout
     assert "note=memory sizes are not known" in done.stdout
+
+
+def test_a_hit_without_a_sidecar_tells_what_the_om_says_and_leaves_the_rest_out(gecli: Any, stored: Path) -> None:
+    told = gecli(*LINE).stdout.splitlines()
+    stored.unlink()
+    first, again = (gecli(*LINE, *words).stdout.splitlines() for words in (("--cache-mode", "ro"), ()))
+    assert [line for line in first if line.startswith("cache=hit")]
+    assert "note=some memory sizes are not known: the cache entry has no report" in first
+    kept = (
+        "input.",
+        "output.",
+        "feature_bytes",
+        "weight_bytes",
+        "variable_base",
+        "zero_copy_bytes",
+        "streams",
+        "events",
+    )
+    assert [line for line in first if line.startswith(kept)] == [line for line in told if line.startswith(kept)]
+    assert not [line for line in first if line.startswith(("variable_bytes", "lower_bound_bytes", "reusable_bytes"))]
+    assert [line for line in first if line.startswith(kept)] == [line for line in again if line.startswith(kept)]
+    assert gecli("cache", "verify", "--cache-dir", "cache").returncode == 0  # it has its sidecar again
+    last = gecli(*LINE, "--json")
+    memory = json.loads(last.stdout)["models"][0]["memory"]
+    assert (memory["variable_bytes"], memory["lower_bound_bytes"]) == (None, None)
+    assert memory["feature_bytes"] > 0
+
+
+def test_the_summary_of_a_hit_says_which_sizes_are_not_known() -> None:
+    result = ModelResult("m.onnx", "onnx", OutputFile("m.om", 1))
+    result.memory = {"feature_bytes": 1024, "streams": 1}
+    (line,) = [line for line in summary_lines(result) if line.startswith("memory")]
+    assert line == "memory    features 1.0 KiB   weights not known   variables not known   streams 1"
