@@ -60,6 +60,7 @@ COMMANDS: dict[str, Command] = {
                 "gecli run a.om -i x.npy --compare a.onnx",
             ),
             ("Train twice after initialising", 'gecli run init.om train.om --order "init.om;train.om;train.om"'),
+            ("An input of one of several models", "gecli run a.om b.om -i b:x=x.npy"),
             ("A source model, compiled for its inputs", "gecli run --jit a.onnx -i x.npz --cache-dir cache"),
         ),
     ),

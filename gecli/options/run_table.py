@@ -21,7 +21,8 @@ _MEMORY = "the simulator has one kind of memory; --mem-limit sets its size"
 RUN_OPTIONS: tuple[Option, ...] = (
     _input("model", "--model", "path", None, "OM file; the same as a positional OM.", "FILE", multiple=True,
            hidden=True),
-    _input("input", "-i, --input", "str", None, "x.npy, name=x.npy, name=3, name=2x2xf32=1,2,3,4, all.npz, dir/ or -.",
+    _input("input", "-i, --input", "str", None, "x.npy, name=x.npy, name=3, name=2x2xf32=1,2,3,4, all.npz, dir/ or -; "
+           "MODEL:name= for one of several models.",
            "SPEC", multiple=True, aliases=("inputs",)),
     _input("fill", "--fill", "str", "random", "Inputs not given: random, zeros, ones, iota or const:V.", "HOW",
            pattern=r"random|zeros|ones|iota|const:.+", rule="random, zeros, ones, iota or const:V",
@@ -40,7 +41,9 @@ RUN_OPTIONS: tuple[Option, ...] = (
     _exec("warmup", "--warmup", "int", None, "Runs before measuring (0 for one run, else 3).", "N",
           bounds=(0, INT64_MAX), aliases=("warmup-count", "warm-up")),
     _exec("duration", "--duration", "seconds", None, "Measure at least so long.", "SEC"),
-    _exec("order", "--order", "str", None, 'Schedule: "A.om;B.om;A.om".', "LIST"),
+    _exec("order", "--order", "str", None, 'Schedule: "A.om;B.om;A.om"; each turn takes all batches, '
+          "the last turn of a model gives its outputs.",
+          "LIST"),
     _exec("device", "--device", "str", "0", "Simulated devices from 0 to 7, each with its own variables: 0,1.", "LIST",
           pattern=r"[0-7](?:,[0-7])*", rule="numbers from 0 to 7 separated by ','"),
     _exec("collective-timeout", "--collective-timeout", "seconds", 30.0,
