@@ -330,7 +330,7 @@ class ReFormat(Bound):
     view = True
 
     def infer(self, x: TensorDesc) -> TensorDesc:
-        if self.out_descs and self.out_descs[0].dtype is DataType.UNDEFINED:
+        if self.out_descs and self.out_descs[0].shape == UNKNOWN_RANK != x.shape:
             raise InferenceError("the output of a ReFormat does not follow from its input", _DECLARE_OUTPUTS)
         return self.out_descs[0] if self.out_descs else plain(x)
 

@@ -198,3 +198,12 @@ def test_the_way_back_from_a_tensor_of_unknown_origin_must_be_declared(
     nodes = [data("x", 0, BARE), trans_data("s", None, "NC1HWC0", "NCHW")]
     assert compiled(document(nodes, [("x", "s", 0)], "s:0")) == 4
     assert "declare the outputs of the node" in capsys.readouterr().err
+
+
+def test_a_new_name_for_the_same_bytes_must_be_declared(
+    compiled: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert compiled(document([data("x", 0), op("r", "ReFormat", None)], [("x", "r", 0)], "r:0")) == 4
+    assert "declare the outputs of the node" in capsys.readouterr().err
+    assert compiled(document([data("x", 0), op("r", "ReFormat", desc(SHAPE, "ND"))], [("x", "r", 0)], "r:0")) == 0
+    np.testing.assert_array_equal(results({"x": X}), X)
