@@ -104,3 +104,15 @@ def test_salvage_tells_the_weight_files_of_a_cut_om(inspect: Inspect, split: Pat
     shown = inspect("cut.om", "--salvage", "--tensors", "--json")
     rows = json.loads(shown.out)["tensors"]
     assert (shown.status, {row["stored"] for row in rows}) == (3, {"external"})
+
+
+@pytest.mark.parametrize("count", [1, 20, 500])
+def test_of_weight_files_without_a_name_the_first_nodes_are_shown(inspect: Inspect, tmp_path: Path, count: int) -> None:
+    from tests.artifacts import spec_om as spec
+
+    desc = spec.descriptor(1, [2])
+    nodes = [spec.operator(f"w{number}", "FileConstant", 0, (), {}, (), [desc]) for number in range(count)]
+    (tmp_path / "a.om").write_bytes(spec.om_wide([(0, spec.model("m", [spec.graph("g", nodes)]))]))
+    lines = [line for line in inspect("a.om").out.splitlines() if "the file names none)" in line]
+    shown = [f"needs      weight file: of node w{number} (the file names none)" for number in range(min(count, 20))]
+    assert lines == shown + [f"needs      weight file: of {count - 20} more nodes (the file names none)"] * (count > 20)

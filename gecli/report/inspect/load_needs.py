@@ -11,13 +11,14 @@ from gecli.errors import InvalidOption
 from gecli.records import dataclass
 from gecli.report.inspect.run_needs import why_not_run, why_other_record
 from gecli.report.inspect.subject import Subject
-from gecli.report.sizes import size_text
+from gecli.report.sizes import counted, size_text
 
 MEMORY = (("memory_size", "features"), ("weight_size", "weights"), ("p2p_memory_size", "peer to peer"),
           ("session_scope_memory_size", "session"), ("host_svm_size", "shared"))  # fmt: skip
 WRITTEN = "its writer"
 READ_BY_ALL = "header v1 is read by every version"
 BLOCKING = ("SoC", "version", "host", "loader", "weight file")  # without one of these the model cannot be loaded
+SHOWN_NAMELESS = 20  # nodes whose weight file has no name; the others are counted
 HOST_SUFFIX = re.compile(r"_(linux)_(x86_64|aarch64|arm64)$")
 
 
@@ -286,17 +287,22 @@ def _file_needs(subject: Subject, facts: dict[str, Any]) -> list[dict[str, Any]]
     directory = os.path.dirname(subject.path)
     ends: dict[tuple[str, str], int] = {}
     nameless: list[str] = []
+    more = 0
     for row in facts.get("external_weights", ()):
         name = os.path.basename(row["file"] or "")
         if not name:
-            nameless.append(row["node"])
+            if len(nameless) < SHOWN_NAMELESS:
+                nameless.append(row["node"])
+            else:
+                more += 1
             continue
         numbers = [row[key] for key in ("offset", "bytes") if isinstance(row[key], int)]
         key = (name, row["file"] if os.path.isabs(row["file"]) else "")
         ends[key] = max(ends.get(key, 0), sum(numbers))
     for (name, stored), end in ends.items():
         needs.append(_weight_file(directory, name, stored, end))
-    needs += [_need("weight file", f"of node {node}", found=False, why="the file names none") for node in nameless]
+    nodes = [f"node {node}" for node in nameless] + ([counted(more, "more node")] if more else [])
+    needs += [_need("weight file", f"of {each}", found=False, why="the file names none") for each in nodes]
     return needs
 
 
