@@ -17,11 +17,13 @@ SOURCES = Path(gecli.__file__).parent
 OPTION = re.compile(r"(?<![\w-])--([A-Za-z][\w-]*)")
 COMMAND = re.compile(r"(?<![\w.`/-])gecli ((?:cache )?[a-z][a-z-]*)((?:[^;,|]|;(?=\S))*)")
 # Options of the programs that cures propose for foreign files.
-FOREIGN = frozenset(("graphdef", "saved-model", "tflite", "keras", "inputs", "outputs", "output", "help"))
+FOREIGN = frozenset(
+    ("graphdef", "saved-model", "tflite", "keras", "inputs", "outputs", "output", "help", "force-reinstall")
+)
 # "gecli VERB" in a sentence.
 PROSE = frozenset((
-    "accepts", "compares", "compiled", "does", "draws", "find", "finds", "from", "graph", "has", "imports", "itself",
-    "keeps", "knows", "met", "never", "opens", "reads", "reports", "to", "writes", "wrote",
+    "accepts", "again", "carries", "compares", "compiled", "does", "draws", "find", "finds", "from", "graph", "has", "imports", "is", "itself",
+    "keeps", "knows", "met", "needs", "never", "opens", "reads", "reports", "to", "writes", "wrote",
 ))  # fmt: skip
 
 
