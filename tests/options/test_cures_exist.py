@@ -22,8 +22,9 @@ FOREIGN = frozenset(
 )
 # "gecli VERB" in a sentence.
 PROSE = frozenset((
-    "accepts", "again", "carries", "compares", "compiled", "does", "draws", "find", "finds", "from", "graph", "has", "imports", "is", "itself",
-    "keeps", "knows", "met", "needs", "never", "opens", "reads", "reports", "to", "writes", "wrote",
+    "accepts", "again", "carries", "compares", "compiled", "does", "draws", "find", "finds", "from", "graph", "has",
+    "imports", "is", "itself", "keeps", "knows", "met", "needs", "never", "opens", "reads", "reports", "to",
+    "writes", "wrote",
 ))  # fmt: skip
 
 
