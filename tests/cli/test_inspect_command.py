@@ -40,6 +40,7 @@ def test_a_view_without_numbers_loads_no_number_library(view: list[str]) -> None
     loaded = set(done.stderr.split())
     assert done.returncode == 0
     assert [name for name in HEAVY if name in loaded] == []
+    loaded -= {"gecli.runtime", "gecli.runtime.interface"}  # how a run names the outputs of a model
     packages = {name.split(".")[1] for name in loaded if name.startswith("gecli.")}
     assert packages <= OWN_PACKAGES
 
