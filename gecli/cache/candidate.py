@@ -39,15 +39,23 @@ class Wanted(NamedTuple):
 
 
 class Found(NamedTuple):
-    """An entry that fits."""
+    """An entry that fits. `rdcpkt_name` is that of its variable record, empty for an entry without one."""
 
     key: str
     stem: str
     via: str
     sidecar: Sidecar | None
-    has_rdcpkt: bool
+    rdcpkt_name: str
     warnings: tuple[str, ...] = ()
     lost_sidecar: bool = False
+
+    @property
+    def has_rdcpkt(self) -> bool:
+        return bool(self.rdcpkt_name)
+
+    def path(self, directory: str, suffix: str) -> str:
+        """Where a file of the entry lies; the variable record of another tool's may have a name of its own."""
+        return os.path.join(directory, self.rdcpkt_name if suffix == RDCPKT else self.stem + suffix)
 
 
 class Rejected(NamedTuple):
@@ -111,7 +119,7 @@ def _check_variables(
     damage = damaged_file(directory, record, sidecar, stats)
     if damage:
         return Rejected(record.stem, *damage)
-    rdcpkt = entry_path(directory, record.stem, RDCPKT) if record.rdcpkt_name else None
+    rdcpkt = os.path.join(directory, record.rdcpkt_name) if record.rdcpkt_name else None
     verdict = wanted.match_variables(rdcpkt)
     if verdict.reason:
         return Rejected(record.stem, verdict.reason, verdict.evidence, verdict.details)
@@ -120,7 +128,7 @@ def _check_variables(
         return Rejected(record.stem, *damage)
     if policy.manual_check and wanted.has_user_functions and not sidecar.is_confirmed:
         return _unconfirmed(record)
-    return Found(record.graph_key, record.stem, verdict.via, sidecar, rdcpkt is not None)
+    return Found(record.graph_key, record.stem, verdict.via, sidecar, record.rdcpkt_name)
 
 
 def _check_foreign(
@@ -162,7 +170,7 @@ def _check_foreign(
         warnings = (
             f"cache entry {stem} was made by another tool: only its inputs, outputs and variables were checked",
         )
-    return Found(record.graph_key, stem, via, None, rdcpkt is not None, warnings, lost_sidecar=proven)
+    return Found(record.graph_key, stem, via, None, record.rdcpkt_name, warnings, lost_sidecar=proven)
 
 
 def _is_confirmed(directory: str, record: IndexRecord, sidecar: Sidecar | None, stats: StatIndex) -> bool:

@@ -6,6 +6,7 @@ import errno
 import os
 from typing import Any, NamedTuple
 
+from gecli.cache.layout import OM
 from gecli.wire.regular_file import read_regular
 
 SUFFIX = ".idx"
@@ -116,7 +117,7 @@ def _record(element: Any, directory: str) -> IndexRecord | None:
     key, om, rdcpkt = (element.get(name) for name in ("graph_key", "cache_file_name", "var_desc_file_name"))
     if not isinstance(key, str) or not isinstance(om, str) or not isinstance(rdcpkt, str | None):
         return None
-    om_name = _inside(om, directory)
+    om_name = _inside(om, directory) if om.endswith(OM) else None
     rdcpkt_name = _inside(rdcpkt, directory) if rdcpkt else ""
     if om_name is None or rdcpkt_name is None:
         return IndexRecord(key, _shown(om), _shown(rdcpkt or ""), element, "bad_path")

@@ -99,7 +99,7 @@ def find_request(cache: CacheDir, request: str, key: str | None, stats: StatInde
     if damaged_weights(cache.path, record.stem, sidecar, stats):
         return None
     via = "before" if record.rdcpkt_name else "no-vars"
-    return Found(hint[0], record.stem, via, sidecar, bool(record.rdcpkt_name))
+    return Found(hint[0], record.stem, via, sidecar, record.rdcpkt_name)
 
 
 def look(cache: CacheDir, key: str, wanted: Wanted, stats: StatIndex) -> Lookup:

@@ -9,7 +9,7 @@ REASONS: dict[str, str] = {
     "debug_mode": "debug mode compiles anyway",
     "index_corrupt": "the index of the key cannot be read",
     "index_entry_invalid": "a record of the index is malformed",
-    "bad_path": "a record of the index names a file that does not lie directly in the cache directory",
+    "bad_path": "a record of the index names a file that does not lie directly in the cache directory, or no .om",
     "om_missing": "the .om of the entry is missing",
     "om_corrupt": "the .om of the entry is damaged",
     "rdcpkt_missing": "the .rdcpkt of the entry is missing",

@@ -133,7 +133,7 @@ def entry_problems(directory: str, key: str, record: IndexRecord, *, fast: bool)
     path = entry_path(directory, stem, OM)
     if record.problem:
         named = str(record.raw.get("cache_file_name", ""))[:200]
-        message = f"the index names {named!r}, which does not lie directly in the cache directory"
+        message = f"the index names {named!r}, which is no .om that lies directly in the cache directory"
         return [Problem("bad-path", message, key, stem)]
     missing = missing_file(directory, record)
     if missing:

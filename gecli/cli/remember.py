@@ -109,7 +109,7 @@ def _memo(
         return None  # many files; the second short way looks at each
     kinds = (RDCPKT, OM) if found.has_rdcpkt else (OM,)
     for suffix in kinds:
-        row = stats.row(entry_path(directory, stem, suffix))
+        row = stats.row(found.path(directory, suffix))
         if row is None:
             return None
         files[row.path] = row.numbers
@@ -123,7 +123,7 @@ def _memo(
         stats.load(output_rows_path(directory, target))
         row = stats.row(target)
         numbers = row.numbers if row is not None and row.sha256 == _digest(found.sidecar, suffix) else None
-        placements.append(Placement(entry_path(directory, stem, suffix), target, numbers))
+        placements.append(Placement(found.path(directory, suffix), target, numbers))
     stale = "" if found.has_rdcpkt else job.rdcpkt_path
     texts = _texts(setup, job, found, options, soc, console)
     return Memo(conditions, files, placements, sidecar, stale, texts, hit_event(found))

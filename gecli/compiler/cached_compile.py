@@ -21,7 +21,7 @@ from gecli.cache.fingerprint import Fingerprint
 from gecli.cache.foreign import match_foreign
 from gecli.cache.gc import collect_sometimes, make_room
 from gecli.cache.graph_key import auto_key
-from gecli.cache.layout import OM, entry_path
+from gecli.cache.layout import OM, RDCPKT, entry_path
 from gecli.cache.lock import KeyLock, LockTimeout, LockUnavailable, wait_for_writers
 from gecli.cache.model_cache import (
     QUARANTINED,
@@ -469,7 +469,7 @@ class CachedCompiler:
         self._note_older(work)
         if not self._is_direct:
             return  # the outputs have other offsets: they are written from the compiled model
-        work.entry = Found(work.key, written.stem, "", described[-1], rdcpkt is not None)
+        work.entry = Found(work.key, written.stem, "", described[-1], "" if rdcpkt is None else written.stem + RDCPKT)
         result.output.sha256 = written.digests["om"][1]
         self._remember(work, written.stem)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from gecli.artifacts.publish import after_publication, is_special, place_copy, published_together, remove_file
 from gecli.cache.candidate import Found
 from gecli.cache.events import hit_event, record
-from gecli.cache.layout import OM, RDCPKT, entry_path
+from gecli.cache.layout import OM, RDCPKT
 from gecli.cache.model_cache import CacheDir, find_request, model_rows_path, note_use, save_entry_rows
 from gecli.cache.request_digest import EMPTY_SESSION, known_files, option_items, request_digest
 from gecli.cache.stat_index import StatIndex, StatRow, numbers_of, short_name, touch_as_witness, write_rows
@@ -240,7 +240,7 @@ def fill_from_sidecar(result: ModelResult, sidecar: Sidecar) -> None:
 
 def _place(cache: CacheDir, found: Found, suffix: str, target: str, stats: StatIndex) -> OutputFile:
     """Copy one file of the entry to `target`, unless it stands there already; its time becomes now either way."""
-    source = entry_path(cache.path, found.stem, suffix)
+    source = found.path(cache.path, suffix)
     facts = found.sidecar.file_facts(suffix[1:]) if found.sidecar is not None else None
     size, digest = facts or (os.path.getsize(source), stats.sha256(source))
 

@@ -30,6 +30,8 @@ def readopt(cache: CacheDir, work: Work, stats: StatIndex, mode: int) -> Sidecar
     path = entry_path(cache.path, entry.stem, SIDECAR)
     if os.path.lexists(path):
         return None  # of a later gecli, or somebody was faster
+    if entry.rdcpkt_name not in ("", entry.stem + RDCPKT):
+        return None  # an index that is made anew from the files would not find it
     kinds = {"om": OM, "rdcpkt": RDCPKT} if entry.has_rdcpkt else {"om": OM}
     try:
         files = {}

@@ -137,7 +137,7 @@ class SessionCache:
             cache, directory = self.compiler.cache, self.compiler.cache.path
             weights = EntryWeights(cache, work.job, found, self.compiler.options, self.compiler.stats)
             try:
-                record = read_rdcpkt(entry_path(directory, found.stem, RDCPKT)) if found.has_rdcpkt else None
+                record = read_rdcpkt(found.path(directory, RDCPKT)) if found.has_rdcpkt else None
                 loaded.append(
                     readdressed(
                         entry_path(directory, found.stem, OM),

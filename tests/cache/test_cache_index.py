@@ -66,7 +66,7 @@ def test_a_path_relative_to_the_parent_of_the_cache_is_found(tmp_path: Path, mon
     assert (content.records[0].problem, content.records[0].stem) == ("", "k_20260415102030")
 
 
-@pytest.mark.parametrize("name", ["/etc/passwd", "../../secret.om", "a/..", "x\0.om", "", "."])
+@pytest.mark.parametrize("name", ["/etc/passwd", "../../secret.om", "a/..", "x\0.om", "", ".", "k.bin"])
 def test_a_file_outside_the_cache_is_a_bad_path(name: str, tmp_path: Path) -> None:
     content = parsed({"graph_key": "k", "cache_file_name": name}, tmp_path)
     assert [record.problem for record in content.records] == ["bad_path"]

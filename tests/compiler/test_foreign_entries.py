@@ -274,6 +274,44 @@ def test_a_session_gives_the_entries_of_another_tool_its_addresses(mode: str, ca
         assert weights("out") == weights("plain")
 
 
+def records_renamed(cache: Path) -> None:
+    """Every variable record with a name of its own, which its entry's index names."""
+    for path in cache.glob("*.rdcpkt"):
+        path.rename(path.with_name(f"of_{path.name}"))
+    for path in cache.glob("*.idx"):
+        path.write_text(path.read_text().replace('"var_desc_file_name": "', '"var_desc_file_name": "of_'))
+
+
+@SESSION_MODES
+@pytest.mark.parametrize("models", [("conv_train.json",), MODELS], ids=["alone", "session"])
+@pytest.mark.parametrize("is_foreign", [True, False])
+def test_a_variable_record_may_have_another_name_than_its_model(
+    is_foreign: bool, models: tuple[str, ...], mode: str, cache: Path
+) -> None:
+    more = {"ge.externalWeight": mode}
+    compiled("plain", *models, cached=False, **more)
+    compiled("first", *models, **more)
+    if is_foreign:
+        as_ge_leaves_it(cache)
+    records_renamed(cache)
+    for _ in range(2):
+        results = compiled("out", *models, **more)
+        assert {each.cache.state for each in results} == {"hit"}, [each.cache for each in results]
+        assert placed("out") == placed("plain")
+        shutil.rmtree("out")
+
+
+@pytest.mark.parametrize("damage", ["corrupt", "missing"])
+def test_a_damaged_variable_record_of_another_name_is_a_miss(damage: str, cache: Path) -> None:
+    compiled("first", "conv_train.json")
+    as_ge_leaves_it(cache)
+    records_renamed(cache)
+    [path] = cache.glob("of_*.rdcpkt")
+    path.unlink() if damage == "missing" else path.write_bytes(path.read_bytes()[:-3])
+    [result] = compiled("out", "conv_train.json")
+    assert (result.cache.state, result.cache.reason) == ("miss", f"rdcpkt_{damage}")
+
+
 @SESSION_MODES
 def test_entries_of_models_alone_serve_a_session(mode: str, cache: Path) -> None:
     more = {"ge.externalWeight": mode}
