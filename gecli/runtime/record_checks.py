@@ -37,7 +37,7 @@ _VARIABLE_COST, _WEIGHT_FILE_COST = 900, 1300
 # For a node that runs, with its steps and their arrays, and for each of its inputs after the second. Compilers write
 # 300 bytes and more for a node, so that no graph of theirs is refused, however large.
 _NODE_COST, _INPUT_COST, _NODE_BYTES = 1300, 600, 200
-_FREE_BYTES = 18 << 20  # what the interpreter with numpy leaves of 64 MiB where kernels map most of its libraries
+_FREE_BYTES = 13 << 20  # what the interpreter with numpy leaves of 64 MiB where kernels map most of its libraries
 _DO = "compile the model again; the file does not agree with itself"
 
 

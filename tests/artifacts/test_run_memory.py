@@ -18,9 +18,9 @@ READ, MISSING, REFUSED = 0, 6, 3
     ("kind", "size", "status"),
     [
         ("variable", 1.7, REFUSED),
-        ("variable", 0.8, READ),
+        ("variable", 0.5, READ),
         ("external", 1.7, REFUSED),
-        ("external", 0.8, MISSING),
+        ("external", 0.5, MISSING),
     ],
 )
 def test_many_of_a_few_bytes(kind: str, size: float, status: int, tmp_path: Path) -> None:
