@@ -104,6 +104,16 @@ class DataType(IntEnum):
         """
         return _numpy_type(self)
 
+    @property
+    def numpy_name(self) -> str:
+        """The name of that type, known without numpy; of a type that has none, the serial one in small letters."""
+        return _NUMPY_NAME.get(self) or _ML_DTYPES_NAME.get(self) or self.serial.removeprefix("DT_").lower()
+
+    @property
+    def is_numpy_builtin(self) -> bool:
+        """True when the elements are of a type of numpy itself, not of ml_dtypes or of none."""
+        return self in _NUMPY_NAME
+
     @staticmethod
     def from_proto(number: int) -> DataType:
         """The type with this number in the model protobuf; UNDEFINED for unknown numbers."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import os
 import re
@@ -12,18 +11,17 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from itertools import islice
+from math import prod
 from typing import Any
-
-import numpy as np
 
 from gecli.artifacts.publish import publish_waiting, publishing
 from gecli.errors import Diagnostic, InputError, InvalidOption
 from gecli.ir.dtype import DataType
-from gecli.ir.packing import unpack
 from gecli.ir.tensor_desc import TensorDesc
 from gecli.ir.weight import Absent
 from gecli.report.inspect.attribute_values import desc_json
 from gecli.report.inspect.json_text import json_chunks
+from gecli.report.inspect.npy_header import npy_descr, npy_header
 from gecli.report.inspect.subject import Subject
 from gecli.report.inspect.tensors import HeldTensor, external_weights, held_tensors
 from gecli.report.inspect.view import PackedRows, View, cell
@@ -38,7 +36,7 @@ NAMELESS = "(which has no name)"
 SHOWN_NAMES = 4  # tensors that an advice names
 SHOWN_FILES = 4  # weight files that a line names
 NAME_BYTES = 200  # leaves room for the suffixes below the usual limit of 255
-WIDENED = {DataType.INT4: np.int8, DataType.INT2: np.int8}
+WIDENED = (DataType.INT4, DataType.INT2)  # written as int8
 
 
 def extract(subject: Subject, names: Sequence[str], directory: str, *, origin_format: bool = False) -> View:
@@ -206,7 +204,7 @@ def _write(subject: Subject, each: HeldTensor, directory: str, stem: str, origin
     sidecar = {
         "name": each.name,
         "node": each.node,
-        "dtype": _dtype_name(desc.dtype),
+        "dtype": desc.dtype.numpy_name,
         "format": desc.format.name,
         "storage_shape": list(desc.shape),
         "origin_format": desc.logical_format.name,
@@ -224,12 +222,16 @@ def _streamed(subject: Subject, each: HeldTensor) -> Iterable[bytes]:
     desc = each.weight.desc
     if not desc.is_static or desc.nbytes != each.weight.source.nbytes:
         raise _does_not_fit(subject, each)
-    yield _header(_npy_dtype(desc.dtype), desc.shape)
+    yield npy_header(npy_descr(desc.dtype), desc.shape)
     yield from each.weight.chunks()
 
 
 def _narrow(subject: Subject, each: HeldTensor) -> Any:
     """Types of less than a byte: one element a byte."""
+    import numpy as np
+
+    from gecli.ir.packing import unpack
+
     desc = each.weight.desc
     if desc.dtype.bits is None:
         return np.frombuffer(each.weight.source.read(), np.uint8)
@@ -237,10 +239,13 @@ def _narrow(subject: Subject, each: HeldTensor) -> Any:
         values = unpack(each.weight.source.read(), desc.dtype, desc.shape)
     except ValueError as error:
         raise _does_not_fit(subject, each) from error
-    return values.astype(WIDENED[desc.dtype]) if desc.dtype in WIDENED else values.view(np.uint8)
+    return values.astype(np.int8) if desc.dtype in WIDENED else values.view(np.uint8)
 
 
 def _in_origin(subject: Subject, each: HeldTensor) -> Any:
+    import numpy as np
+
+    from gecli.ir.packing import unpack
     from gecli.layout.transfer import transfer
     from gecli.layout.transfer_error import TransferError
 
@@ -253,7 +258,7 @@ def _in_origin(subject: Subject, each: HeldTensor) -> Any:
             "G3012", f"{subject.path}: tensor {each.name!r} cannot be converted to {desc.logical_format.name}",
             kind="bad-weights", file=subject.path, node=each.node, why=str(error), do="leave out --origin-format",
         ) from error  # fmt: skip
-    return np.ascontiguousarray(moved).view(_npy_dtype(desc.dtype))
+    return np.ascontiguousarray(moved).view(npy_descr(desc.dtype))
 
 
 def _does_not_fit(subject: Subject, each: HeldTensor) -> InputError:
@@ -265,34 +270,9 @@ def _does_not_fit(subject: Subject, each: HeldTensor) -> InputError:
     )  # fmt: skip
 
 
-def _npy_dtype(dtype: DataType) -> Any:
-    """A type that every reader of `.npy` knows: raw bits for those that numpy lacks."""
-    try:
-        item = np.dtype(dtype.numpy)
-    except (ValueError, TypeError):
-        return np.dtype(np.uint8)
-    if item.kind in "biufc" and item.isbuiltin == 1:
-        return item
-    return np.dtype(f"u{item.itemsize}")
-
-
-def _dtype_name(dtype: DataType) -> str:
-    try:
-        return str(np.dtype(dtype.numpy).name)
-    except (ValueError, TypeError):
-        return dtype.serial.removeprefix("DT_").lower()
-
-
-def _header(dtype: Any, shape: tuple[int, ...]) -> bytes:
-    buffer = io.BytesIO()
-    facts = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
-    np.lib.format.write_array_header_1_0(buffer, facts)
-    return buffer.getvalue()
-
-
 def _npy(array: Any, shape: tuple[int, ...]) -> Iterable[bytes]:
-    array = array if array.size != int(np.prod(shape)) else array.reshape(shape)
-    return [_header(array.dtype, array.shape), np.ascontiguousarray(array).tobytes()]
+    array = array if array.size != prod(shape) else array.reshape(shape)
+    return [npy_header(array.dtype.str, array.shape), array.tobytes()]
 
 
 def _json(content: dict[str, Any]) -> bytes:
