@@ -31,7 +31,7 @@ class Wanted(NamedTuple):
 
     fingerprint: Mapping[str, str]  # combined, graph, weights, options, toolchain
     source: str
-    match_variables: Callable[[str | None], Verdict]  # path of the rdcpkt, None for an entry without one
+    match_variables: Callable[[str | None, bool], Verdict]  # path of the rdcpkt or None; whether a digest vouches for it
     match_foreign: Callable[[str, str], Verdict]  # path of the .om, source fingerprint
     explain: Callable[[Sidecar], list[str]] = lambda sidecar: []
     has_user_functions: bool = False
@@ -120,7 +120,7 @@ def _check_variables(
     if damage:
         return Rejected(record.stem, *damage)
     rdcpkt = os.path.join(directory, record.rdcpkt_name) if record.rdcpkt_name else None
-    verdict = wanted.match_variables(rdcpkt)
+    verdict = wanted.match_variables(rdcpkt, True)
     if verdict.reason:
         return Rejected(record.stem, verdict.reason, verdict.evidence, verdict.details)
     damage = damaged_weights(directory, record.stem, sidecar, stats)
@@ -156,7 +156,7 @@ def _check_foreign(
     if not proven and policy.foreign_entries == "reject":
         return Rejected(stem, "foreign_rejected")
     rdcpkt = os.path.join(directory, record.rdcpkt_name) if record.rdcpkt_name else None
-    verdict = wanted.match_variables(rdcpkt)
+    verdict = wanted.match_variables(rdcpkt, sidecar is not None)
     if verdict.reason:
         return Rejected(stem, verdict.reason, verdict.evidence, verdict.details)
     damage = damaged_weights(directory, stem, None, stats) if proven else None

@@ -55,7 +55,7 @@ from gecli.options.values import Options
 from gecli.planning.weight_names import COMBINED
 from gecli.records import dataclass
 from gecli.variables.var_manager import VarManager
-from gecli.variables.var_match import VarMatch, match, why_contradictory
+from gecli.variables.var_match import VarMatch, changed_without_road, match, why_contradictory
 
 if TYPE_CHECKING:
     from gecli.artifacts.om_writer import OmImage
@@ -550,7 +550,7 @@ class CachedCompiler:
         return Wanted(
             _fingerprint_of(work),
             work.digest.source,
-            lambda rdcpkt: _match_variables(rdcpkt, manager or self.new_manager()),
+            lambda rdcpkt, is_vouched: _match_variables(rdcpkt, manager or self.new_manager(), is_vouched=is_vouched),
             lambda om, source: self._match_foreign(om, source, work),
             lambda sidecar: differences(sidecar, work.digest),
             has_user_functions(work.loaded.graph),
@@ -595,8 +595,11 @@ def _files_of_source(result: ModelResult, ranges: Sequence[WeightRange]) -> dict
     return {SOURCE_FILES: sorted(own)} if own else {}
 
 
-def _match_variables(rdcpkt: str | None, manager: VarManager) -> Verdict:
-    """Match an entry's record with the session in which the model would be compiled."""
+def _match_variables(rdcpkt: str | None, manager: VarManager, *, is_vouched: bool) -> Verdict:
+    """Match an entry's record with the session in which the model would be compiled.
+
+    `is_vouched` says that a digest proves the file to be as it was written.
+    """
     if rdcpkt is None:
         return Verdict("no-vars")
     from gecli.artifacts.rdcpkt import read_rdcpkt
@@ -606,7 +609,7 @@ def _match_variables(rdcpkt: str | None, manager: VarManager) -> Verdict:
     except GecliError as error:
         missing = error.first.code == "E13001"
         return Verdict(reason="rdcpkt_missing" if missing else "rdcpkt_corrupt", evidence=error.first.message)
-    contradiction = why_contradictory(record)
+    contradiction = why_contradictory(record, is_vouched=is_vouched)
     if contradiction:
         return Verdict(reason="rdcpkt_corrupt", evidence=contradiction)
     result = match(record, manager)
@@ -615,6 +618,9 @@ def _match_variables(rdcpkt: str | None, manager: VarManager) -> Verdict:
         before = f"matches, but {found}" if result.conflict else str(found)
         details = (f"state after its compile: {result.after}", f"state before it: {before}")
         return Verdict(reason=result.reason, evidence=str(found), details=details)
+    roadless = changed_without_road(record) if result.needs_refresh else None
+    if roadless is not None:
+        return Verdict(reason="trans_road_missing", evidence=f"variable {roadless!r}")
     return Verdict(str(result.side))
 
 

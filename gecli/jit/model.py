@@ -422,7 +422,7 @@ def _parts(times: Times) -> tuple[int, int, int]:
     return times.h2d_ns, times.compute_ns, times.d2h_ns
 
 
-def _match_variables(rdcpkt: str | None) -> Verdict:
+def _match_variables(rdcpkt: str | None, is_vouched: bool) -> Verdict:
     """Slices are compiled in a session without variables, so a record only has to be whole."""
     if rdcpkt is None:
         return Verdict("no-vars")
@@ -434,7 +434,7 @@ def _match_variables(rdcpkt: str | None) -> Verdict:
         record = read_rdcpkt(rdcpkt)
     except GecliError as error:
         return Verdict(reason="rdcpkt_corrupt", evidence=error.first.message)
-    contradiction = why_contradictory(record)
+    contradiction = why_contradictory(record, is_vouched=is_vouched)
     if contradiction:
         return Verdict(reason="rdcpkt_corrupt", evidence=contradiction)
     found = match(record, VarManager(0))

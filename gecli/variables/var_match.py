@@ -118,13 +118,25 @@ def match(record: VarMatch | None, manager: VarManager) -> MatchResult:
     return MatchResult("before", after=after)
 
 
-def why_contradictory(record: VarMatch) -> str:
-    """What is wrong with a record that could be decoded (`rdcpkt_corrupt`); empty when nothing is."""
+def changed_without_road(record: VarMatch) -> str | None:
+    """A variable that the compile changed without saying how: then a session cannot be brought to the state after it."""
     after = record.after
     for name in after.changed_var_names:
         if name not in after.var_desc_map or name not in after.var_trans_roads_map:
-            return f"changed variable {name!r} has no descriptor or no trans road"
-    for side in (record.before, after):
+            return name
+    return None
+
+
+def why_contradictory(record: VarMatch, *, is_vouched: bool = False) -> str:
+    """What is wrong with a record that could be decoded (`rdcpkt_corrupt`); empty when nothing is.
+
+    A record that ends early can be decoded too: a changed variable without a road tells it, unless a digest vouches for
+    the file.
+    """
+    name = None if is_vouched else changed_without_road(record)
+    if name is not None:
+        return f"changed variable {name!r} has no descriptor or no trans road"
+    for side in (record.before, record.after):
         for name, road in sorted(side.var_trans_roads_map.items()):
             step = road.broken_at()
             if step is not None:

@@ -84,7 +84,7 @@ def wanted() -> Callable[..., Wanted]:
         return Wanted(
             fingerprint(name),
             f"sha256:{name}-source",
-            lambda rdcpkt: variables or Verdict("before" if rdcpkt else "no-vars"),
+            lambda rdcpkt, is_vouched: variables or Verdict("before" if rdcpkt else "no-vars"),
             lambda om, source: foreign or Verdict("signature"),
         )
 

@@ -41,7 +41,25 @@ def test_both_states_are_told(
 ) -> None:
     path = str(tmp_path / "k.rdcpkt")
     write_rdcpkt(path, VarMatch(VarDescCache({"w": ND}), VarDescCache({"w": NZ, "m": ND})))
-    verdict = _match_variables(path, manager(**state))
+    verdict = _match_variables(path, manager(**state), is_vouched=True)
     assert (verdict.via, verdict.reason) == (via, reason)
     assert all(part in "\n".join(verdict.details) for part in details)
     assert bool(verdict.details) == bool(reason)
+
+
+@pytest.mark.parametrize(
+    ("is_vouched", "state", "outcome"),
+    [
+        (True, ND, ("", "trans_road_missing", "variable 'w'")),
+        (True, NZ, ("after", "", "")),  # nothing has to be brought to the state after the compile
+        (False, ND, ("", "rdcpkt_corrupt", "changed variable 'w' has no descriptor or no trans road")),
+        (False, NZ, ("", "rdcpkt_corrupt", "changed variable 'w' has no descriptor or no trans road")),
+    ],
+)
+def test_a_change_without_a_road_is_damage_only_where_no_digest_proves_the_record_whole(
+    is_vouched: bool, state: TensorDesc, outcome: tuple[str, str, str], tmp_path: Path
+) -> None:
+    path = str(tmp_path / "k.rdcpkt")
+    write_rdcpkt(path, VarMatch(VarDescCache({"w": ND}), VarDescCache({"w": NZ}, {}, ("w",))))
+    verdict = _match_variables(path, manager(w=state), is_vouched=is_vouched)
+    assert (verdict.via, verdict.reason, verdict.evidence) == outcome

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
-from gecli.artifacts.rdcpkt import read_rdcpkt
+from gecli.artifacts.rdcpkt import read_rdcpkt, write_rdcpkt
 from gecli.cache.statistics import counts_by_key, total
 from gecli.compiler.api import compile_models
 from gecli.compiler.cache_inquiry import inquire
@@ -216,6 +218,29 @@ def test_a_busy_key_means_no_cache_or_exit_7(cache: Path) -> None:
         with pytest.raises(CacheError) as caught:
             compiled("other", *MODELS[:2], lock_timeout="0", require_cache="true")
     assert (caught.value.exit_status, Path("other").exists()) == (7, False)
+
+
+def without_roads(path: Path) -> int:
+    """Take the roads out of a variable record, which its sidecar goes on to vouch for; how many variables changed."""
+    record = read_rdcpkt(str(path))
+    write_rdcpkt(str(path), replace(record, after=replace(record.after, var_trans_roads_map={})))
+    sidecar = path.with_suffix(".gecli.json")
+    content = json.loads(sidecar.read_text())
+    data = path.read_bytes()
+    content["files"]["rdcpkt"] = {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+    sidecar.write_text(json.dumps(content))
+    return len(record.after.changed_var_names)
+
+
+def test_an_entry_that_does_not_say_how_it_changed_a_variable_is_a_miss(cache: Path) -> None:
+    compiled("plain", *MODELS, cache="")
+    compiled("first", *MODELS)
+    assert sum(without_roads(path) for path in cache.glob("*.rdcpkt"))
+    results = compiled("again", *MODELS)
+    assert "trans_road_missing" in {each.cache.reason for each in results}
+    assert [each.kind for result in results for each in result.warnings].count("trans_road_missing") == 1
+    assert files("again") == files("plain")
+    assert len(list(cache.glob("*.om"))) > len(MODELS)  # it is no damage: the entry stays beside the new one
 
 
 def test_a_damaged_entry_of_a_session_is_set_aside_and_compiled_again(cache: Path) -> None:
