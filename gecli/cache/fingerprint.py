@@ -13,7 +13,7 @@ from typing import Any
 
 from gecli.cache.digest import canonical, canonical_text, digest_of, digest_of_json, plain
 from gecli.cache.request_digest import request_toolchain
-from gecli.ir.attributes import NamedAttrs, RawAttr
+from gecli.ir.attributes import EmptyList, NamedAttrs, RawAttr
 from gecli.ir.dtype import DataType
 from gecli.ir.format import Format
 from gecli.ir.graph import Graph
@@ -248,6 +248,8 @@ def _attr(value: Any, where: str, weights: list[PlacedWeight]) -> Any:
             return value.hex()
         case bytes():
             return plain(value)
+        case EmptyList():
+            return ["empty", value.kind]
         case tuple() | list():
             return [_attr(each, where, weights) for each in value]
         case Weight():

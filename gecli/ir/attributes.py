@@ -1,12 +1,14 @@
 """Attribute values of nodes, graphs and descriptors (`ge::AttrValue`).
 
 Values are plain Python objects: bool, int, float, str (kind s), bytes (bt), DataType (dt), TensorDesc (td),
-Weight (t), NamedAttrs (func), and tuples of these; a tuple of tuples is a list_list_int or list_list_float.
+Weight (t), NamedAttrs (func), and tuples of these; a tuple of tuples is a list_list_int or list_list_float. A tuple
+without items is a list of no kind in particular, unless it is an EmptyList.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 from gecli.records import dataclass
@@ -28,6 +30,39 @@ class RawAttr:
 
     kind: str
     data: bytes
+
+
+class EmptyList(tuple[Any, ...]):
+    """A list without items that says of which kind they would be: a number (`val_type` of GE's ListValue), or
+    "list_list_int" or "list_list_float". It equals only those of its kind. `empty_list` makes them.
+    """
+
+    kind: int | str
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, EmptyList) and self.kind == other.kind
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash(self.kind)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return empty_list, (self.kind,)
+
+    def __repr__(self) -> str:
+        return f"empty_list({self.kind!r})"
+
+
+@lru_cache(maxsize=64)
+def empty_list(kind: int | str) -> tuple[Any, ...]:
+    """The list without items of a kind, one object for all that ask; `()` for 0, which is no kind."""
+    if kind == 0:
+        return ()
+    found = EmptyList()
+    found.kind = kind
+    return found
 
 
 # Attribute names with a meaning of their own. Source: GE's attribute definitions.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gecli.ir.attributes import NamedAttrs, RawAttr
+from gecli.ir.attributes import NamedAttrs, RawAttr, empty_list
 from gecli.ir.tensor_desc import TensorDesc
 from gecli.loading.json_tensors import read_tensor
 from gecli.loading.json_values import (
@@ -44,6 +44,8 @@ def read_attr(source: Source, value: Json, pointer: str, desc: TensorDesc | None
             f"one of {', '.join(sorted(_KINDS))}",
         )
     ((kind, inner),) = value.items()
+    if inner == [] and kind in EMPTY_KINDS:
+        return empty_list(EMPTY_KINDS[kind])
     reader = _KINDS.get(kind)
     if reader is None:
         raise source.fault(
@@ -96,6 +98,7 @@ def _read_exactly(kind: type, what: str) -> Any:
     return read
 
 
+EMPTY_KINDS = {"s": 1, "i": 2, "f": 3, "b": 4}  # by the val_type of a list without items
 _KINDS: dict[str, Any] = {
     "dtype": lambda source, value, pointer, desc: read_dtype(source, value, pointer),
     "format": lambda source, value, pointer, desc: read_format(source, value, pointer),

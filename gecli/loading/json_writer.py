@@ -10,13 +10,14 @@ from collections.abc import Iterator
 from typing import Any
 
 from gecli.errors import OutputError
-from gecli.ir.attributes import INIT_VALUE, VALUE, NamedAttrs, RawAttr
+from gecli.ir.attributes import INIT_VALUE, VALUE, EmptyList, NamedAttrs, RawAttr
 from gecli.ir.dtype import DataType
 from gecli.ir.format import Format
 from gecli.ir.graph import NET_OUTPUT, Graph
 from gecli.ir.op_desc import OpDesc
 from gecli.ir.tensor_desc import UNKNOWN_RANK, TensorDesc
 from gecli.ir.weight import FileSlice, Fill, Weight
+from gecli.loading.json_attributes import EMPTY_KINDS
 from gecli.loading.json_graph import ENGINE, VALUE_TYPES, VERSION
 
 Json = Any
@@ -216,9 +217,22 @@ def attr_json(value: Any, directory: str | None = None, own: TensorDesc | None =
             return {"func": {"name": value.name, "attrs": attrs}}
         case RawAttr():
             return {"raw": {"kind": value.kind, "data": base64.b64encode(value.data).decode("ascii")}}
+        case EmptyList():
+            return _empty_json(value)
         case tuple() | list():
             return [attr_json(each, directory) for each in value]
     raise TypeError(f"{type(value).__name__} is not an attribute value")
+
+
+def _empty_json(value: EmptyList) -> Json:
+    """A list that has a kind but no items; kinds that JSON has no word for are GE's bytes."""
+    kind = next((word for word, number in EMPTY_KINDS.items() if number == value.kind), None)
+    if kind is not None:
+        return {kind: []}
+    from gecli.wire.attributes import encode_attr
+
+    kind = value.kind if isinstance(value.kind, str) else "list"
+    return attr_json(RawAttr(kind, encode_attr(value)))
 
 
 def _named(value: float) -> str:

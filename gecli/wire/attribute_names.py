@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from gecli.ir.attributes import EmptyList, empty_list
 from gecli.records import dataclass
 
+_INTS, _NO_TEXTS = 2, empty_list(1)
 MAX_ROUNDS = 4  # a sub-model may have been compressed by its own dictionary and again by the root's
 
 
@@ -51,6 +53,8 @@ class AttrNames:
 
     def text_of(self, value: int | tuple[int, ...]) -> Any:
         """The string or strings that stand behind an integer or a list of integers."""
+        if isinstance(value, EmptyList):
+            return _NO_TEXTS if value.kind == _INTS else value
         return tuple(map(self.text, value)) if isinstance(value, tuple) else self.text(value)
 
     def text(self, index: int) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 from google.protobuf.message import DecodeError
 
 from gecli.errors import Diagnostic
-from gecli.ir.attributes import NamedAttrs, RawAttr
+from gecli.ir.attributes import EmptyList, NamedAttrs, RawAttr, empty_list
 from gecli.ir.dtype import DataType
 from gecli.ir.format import Format
 from gecli.ir.tensor_desc import TensorDesc
@@ -21,6 +21,7 @@ from gecli.wire.memory_budget import (
     DESC_COST,
     DICT_COST,
     DICT_ENTRY_COST,
+    EMPTY_LIST_COST,
     EMPTY_TUPLE_COST,
     FUNCTION_COST,
     NUMBER_COST,
@@ -42,6 +43,7 @@ MERGED_OFFSET = "merged_offset"  # HiAI: place of a constant in WEIGHTS_DATA
 # val_type numbers of ListValue, with the fields they name. Order: the search order when val_type does not help.
 _LIST_FIELDS = ("s", "i", "f", "b", "bt", "td", "t", "g", "na", "dt")
 _FIELD_OF_VAL_TYPE = {1: "s", 2: "i", 3: "f", 4: "b", 5: "bt", 6: "td", 7: "t", 8: "g", 9: "na", 10: "dt"}
+_NO_FLOATS = empty_list(3)  # a row of a list_list_float
 
 
 # ---------------------------------------------------------------- writing
@@ -100,6 +102,12 @@ def _fill_named(message: Message, value: NamedAttrs) -> None:
 
 
 def _fill_list(message: Message, values: Any) -> None:
+    if isinstance(values, EmptyList):
+        if isinstance(values.kind, str):
+            getattr(message, values.kind).SetInParent()
+        else:
+            message.list.val_type = values.kind
+        return
     if values and isinstance(values[0], (tuple, list)):
         _fill_rows(message, values)
         return
@@ -152,7 +160,7 @@ def _fill_objects(target: Message, values: Any) -> None:
 
 
 def _fill_rows(message: Message, rows: Any) -> None:
-    if any(isinstance(item, float) for row in rows for item in row):
+    if any(row == _NO_FLOATS or any(isinstance(item, float) for item in row) for row in rows):
         message.list_list_float.SetInParent()
         for row in rows:
             message.list_list_float.list_list_f.add().list_f.extend(row)
@@ -361,8 +369,10 @@ class AttrReader:
                 return self._raw("dt", message)
         self._spend_rows(message)
         if kind == "list_list_int":
-            return tuple(tuple(row.list_i) for row in message.list_list_int.list_list_i)
-        return tuple(tuple(row.list_f) for row in message.list_list_float.list_list_f)
+            rows = tuple([tuple(row.list_i) for row in message.list_list_int.list_list_i])
+        else:
+            rows = tuple([tuple(row.list_f) or _NO_FLOATS for row in message.list_list_float.list_list_f])
+        return rows or empty_list(kind)
 
     def _spend_rows(self, message: Message) -> None:
         rows = message.list_list_int.list_list_i or message.list_list_float.list_list_f
@@ -386,7 +396,9 @@ class AttrReader:
         if not kind or not len(getattr(values, kind)):
             kind = next((name for name in _LIST_FIELDS if len(getattr(values, name))), "")
         if not kind:
-            return ()
+            if values.val_type not in _FIELD_OF_VAL_TYPE:  # those of the others are there once
+                self.budget.spend(EMPTY_LIST_COST)
+            return empty_list(values.val_type)
         items = getattr(values, kind)
         self.budget.spend(EMPTY_TUPLE_COST + NUMBER_COST * len(items))
         if kind in ("s", "bt"):

@@ -12,14 +12,14 @@ from gecli.wire.ge_ir_fields import (
     ATTR,
     DATA_LENGTH,
     DATA_OFFSET,
+    EMPTY_LIST_TYPES,
     GRAPH,
     LIST,
-    LIST_TYPES,
+    LIST_TYPE,
     MODEL,
     NOT_FINITE,
     TENSOR,
     TEXT_TYPE,
-    TEXTS_TYPE,
     VAL_TYPES,
     VALUE_TYPES,
     Field,
@@ -30,10 +30,10 @@ from gecli.wire.writer import bytes_field, integer_field, varint
 Json = Any
 COMPRESSION = frozenset(("om_compress_version", "attr_name_enum", "attr_value_enum", "attrs_use_string_value"))
 _INT64 = 1 << 63
-_FIELD_OF_TYPE = {name: field for field, name in VALUE_TYPES.items()}
-_LIST_FIELD_OF_TYPE = {name: field for field, name in LIST_TYPES.items()} | {TEXTS_TYPE: "s"}
+_FIELD_OF_TYPE = {name: field for field, name in VALUE_TYPES.items()} | {LIST_TYPE: "list"}
 _DTYPES = {name: dtype.proto for dtype in DataType for name in (dtype.serial, f"DT_{dtype.name}")}
 _LIST_VAL_TYPES = {"s": 1, "i": 2, "f": 3, "b": 4, "bt": 5, "td": 6, "t": 7, "g": 8, "na": 9, "dt": 10}
+_LIST_FIELD_OF_TYPE = {EMPTY_LIST_TYPES[number]: field for field, number in _LIST_VAL_TYPES.items()}
 
 
 class DocumentFault(Exception):

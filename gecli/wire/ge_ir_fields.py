@@ -23,6 +23,11 @@ LIST_TYPES = {"bt": "list_bytes", "td": "list_tensor_desc", "t": "list_tensor", 
 # Strings that JSON has in the place of numbers; a text that reads like one of them says that it is text.
 NOT_FINITE = frozenset(("nan", "inf", "-inf"))
 TEXT_TYPE, TEXTS_TYPE = "string", "list_string"
+# What a list without elements is, by its val_type; another number stands in the members of ListValue, under LIST_TYPE.
+EMPTY_LIST_TYPES = {1: TEXTS_TYPE, 2: "list_int", 3: "list_float", 4: "list_bool", 5: "list_bytes",
+                    6: "list_tensor_desc", 7: "list_tensor", 8: "list_graph", 9: "list_named_attrs",
+                    10: "list_data_type"}  # fmt: skip
+LIST_TYPE = "list"
 
 
 @dataclass(slots=True)

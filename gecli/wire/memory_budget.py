@@ -16,6 +16,7 @@ FACTOR = 2  # what a file may cost for each of its bytes; graphs that compilers 
 TEXT_COST = 64  # and its characters
 NUMBER_COST = 40
 EMPTY_TUPLE_COST = 64
+EMPTY_LIST_COST = 300  # with a kind of its own
 DICT_COST, DICT_ENTRY_COST = 200, 60  # the first five entries are in the former
 DESC_COST = 200
 WEIGHT_COST = 220

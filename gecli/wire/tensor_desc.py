@@ -132,8 +132,8 @@ def desc_of(message: Message, attr_of: Callable[[str, Message], tuple[str, Any]]
         origin_format = _format_of(attrs.get("origin_format_for_int"), attrs.get("origin_format", ""))
         if origin_format == Format.FORMAT_RESERVED or origin_format == fmt:
             origin_format = None
-    stored_origin = attrs.get("origin_shape")
-    if _is_ints(stored_origin) and (stored_origin or attrs.get("origin_shape_initialized", False)):
+    stored_origin = _ints(attrs.get("origin_shape"))
+    if stored_origin or (stored_origin is not None and attrs.get("origin_shape_initialized", False)):
         origin_shape = stored_origin if stored_origin != shape else None
     size = attrs.get("size", message.size)
     return TensorDesc(
@@ -223,5 +223,5 @@ def _ranges(value: Any) -> tuple[Range, ...] | None:
     return tuple((int(low), int(high)) for low, high in value)
 
 
-def _is_ints(value: Any) -> bool:
-    return isinstance(value, tuple) and all(type(item) is int for item in value)
+def _ints(value: Any) -> tuple[int, ...] | None:
+    return tuple(value) if isinstance(value, tuple) and all(type(item) is int for item in value) else None

@@ -20,8 +20,10 @@ from gecli.report.inspect.view import Members, Rows, View, as_large
 from gecli.wire.attributes import MERGED_OFFSET
 from gecli.wire.ge_ir_fields import (
     ATTR,
+    EMPTY_LIST_TYPES,
     GRAPH,
     LIST,
+    LIST_TYPE,
     LIST_TYPES,
     NOT_FINITE,
     OP,
@@ -175,7 +177,7 @@ class _Renderer:
         return {key: self.attr(attrs[key]) for key in sorted(attrs)}
 
     def attr(self, value: Fields) -> Any:
-        """Plain for s, i, f, b and lists of them, else an object with `type`."""
+        """Plain for s, i, f, b and lists of them, else an object with `type`, as an empty list that has one."""
         for kind in ("i", "b", "f"):
             if kind in value:
                 return value[kind]
@@ -192,7 +194,8 @@ class _Renderer:
         return None
 
     def list_value(self, value: Fields) -> Any:
-        told = LIST_FIELDS.get(value.get("val_type", 0))
+        number = value.get("val_type", 0)
+        told = LIST_FIELDS.get(number)
         if told in value:  # it says which of several fields is the list
             value = {told: value[told]}
         for kind in PLAIN_LISTS:
@@ -204,7 +207,9 @@ class _Renderer:
         for kind, name in LIST_TYPES.items():
             if kind in value:
                 return {"type": name, "value": self.message(LIST, {kind: value[kind]})[kind]}
-        return []
+        if number in EMPTY_LIST_TYPES:
+            return {"type": EMPTY_LIST_TYPES[number], "value": []}
+        return {"type": LIST_TYPE, "value": {"val_type": number}} if number else []
 
     def text(self, data: bytes) -> Any:
         try:

@@ -360,4 +360,6 @@ def _restored(names: AttrNames, key: str, value: Fields) -> tuple[str, Fields]:
         elif "i" in value.get("list", {}):
             texts = [names.text(item).encode("utf-8", "surrogateescape") for item in value["list"]["i"]]
             value = {"list": {"s": texts, "val_type": 1}}
+        elif value.get("list") == {"val_type": 2}:
+            value = {"list": {"val_type": 1}}
     return names.names[index], value
