@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from gecli.artifacts.om_file import read_om
+from gecli.artifacts.partition_table import PartitionType
+
 from .conftest import REAL, REPOSITORY, Files, Inspect, compiled, model_def, wide_om
 
 MOBILE = {"conv_merged_offset": "18.4 KiB in 1 constant", "resnet20_quant8": "267.6 KiB in 44 constants"}
@@ -23,6 +26,27 @@ def test_the_weights_of_a_mobile_file_are_counted_where_it_does_not_record_them(
     rows = json.loads(inspect(path, "--tensors", "--json").out)["tensors"]
     assert facts["held_weights"]["count"] == len(rows)
     assert facts["held_weights"]["bytes"] == sum(row["bytes"] for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("batchnorm", "16 B and more (weights 16 B; features are laid out at run time)"),
+        ("resnet20_quant8", "267.6 KiB and more (weights 267.6 KiB; features are laid out at run time)"),
+    ],
+)
+@pytest.mark.parametrize("bare", [False, True])
+def test_the_weights_of_a_mobile_model_are_needed_with_and_without_its_om(
+    name: str, told: str, bare: bool, tmp_path: Path, inspect: Inspect
+) -> None:
+    path = REAL / f"hiai-{name}.om"
+    if bare:
+        om = read_om(path)
+        part = om.root.partition(PartitionType.MODEL_DEF)
+        assert part is not None
+        path = tmp_path / "model.pb"
+        path.write_bytes(om.read(part))
+    assert f"\nneeds      memory: {told}\n" in inspect(path).out
 
 
 @pytest.mark.parametrize(

@@ -156,7 +156,9 @@ def load_needs(subject: Subject, facts: dict[str, Any], target: LoadTarget) -> l
     needs += _host_needs(subject)
     needs += _file_needs(subject, facts)
     memory = facts.get("memory") or {}
-    held = facts.get("held_weights") if subject.om is not None else None
+    held = facts.get("held_weights")
+    if subject.om is None and facts.get("laid_out") != "at run time":
+        held = None  # of a graph that was not compiled the weights alone say nothing
     if any(memory.get(name) for name, _ in MEMORY) or (held and held["bytes"]):
         needs.append(_memory_need(memory, facts))
     return needs
