@@ -31,7 +31,9 @@ class Wanted(NamedTuple):
 
     fingerprint: Mapping[str, str]  # combined, graph, weights, options, toolchain
     source: str
-    match_variables: Callable[[str | None, bool], Verdict]  # path of the rdcpkt or None; whether a digest vouches for it
+    match_variables: Callable[
+        [str | None, bool], Verdict
+    ]  # path of the rdcpkt or None; whether a digest vouches for it
     match_foreign: Callable[[str, str], Verdict]  # path of the .om, source fingerprint
     explain: Callable[[Sidecar], list[str]] = lambda sidecar: []
     has_user_functions: bool = False

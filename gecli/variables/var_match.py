@@ -119,7 +119,7 @@ def match(record: VarMatch | None, manager: VarManager) -> MatchResult:
 
 
 def changed_without_road(record: VarMatch) -> str | None:
-    """A variable that the compile changed without saying how: then a session cannot be brought to the state after it."""
+    """A variable that the compile changed without saying how: a session cannot be brought to the state after it."""
     after = record.after
     for name in after.changed_var_names:
         if name not in after.var_desc_map or name not in after.var_trans_roads_map:
