@@ -244,13 +244,13 @@ class AttrReader:
             return value
 
     def node_attrs(self, coded: Message) -> dict[str, Any]:
-        """The attributes in a node's map<string, AttrDef bytes>, by name as stored, compressed names undone."""
+        """The attributes in a node's map<string, Coded>, by name as stored, compressed names undone."""
         if self.names:
-            return dict([self.named_value(key, coded[key]) for key in sorted(coded)])
+            return dict([self.named_value(key, coded[key].SerializeToString()) for key in sorted(coded)])
         known, keys = self._values, self._keys
         attrs: dict[str, Any] = {}
         for key in sorted(coded):
-            data = coded[key]
+            data = coded[key].SerializeToString()
             value = known.get(data)
             attrs[keys.get(key) or self.shared_key(key)] = self.value(data) if value is None else value
         return attrs

@@ -60,17 +60,24 @@ class MessageReader:
 
     def attribute(self, span: Span, reader: AttrReader) -> tuple[str, Any]:
         """Name and value of a map<string, AttrDef> entry. Raises DecodeError or WireError."""
-        key, value = "", None
+        key, value, joined = "", None, bytearray()
         for part in self.spans(span.body, span.end):
             if part.kind != LENGTH_DELIMITED:
                 continue
             if part.number == 1:
                 key = self.small(part)[part.body - part.begin :].decode("utf-8")
             elif part.number == 2:
+                if value is not None:  # a message in parts is one
+                    joined += self._stripped(value.body, value.end, ATTR)
+                    self._require(len(joined), reader)
                 value = part
         if value is None:
             return key, RawAttr("none", b"")
-        return key, self.attr_value(value.body, value.end, reader)
+        if not joined:
+            return key, self.attr_value(value.body, value.end, reader)
+        joined += self._stripped(value.body, value.end, ATTR)
+        self._require(len(joined), reader)
+        return key, reader.value(bytes(joined))
 
     def attr_value(self, begin: int, end: int, reader: AttrReader) -> Any:
         """The value of the AttrDef in a range."""
@@ -92,9 +99,13 @@ class MessageReader:
                 if items is not None:
                     return items
         data = self._stripped(begin, end, ATTR)
-        if self.source.path is not None:
-            reader.budget.require(_PARSED_FACTOR * len(data))
+        self._require(len(data), reader)
         return reader.value(data)
+
+    def _require(self, size: int, reader: AttrReader) -> None:
+        """Room for the objects that protobuf makes of a large message in a file. Raises TooManyObjects."""
+        if self.source.path is not None and size > WHOLE_BYTES:
+            reader.budget.require(_PARSED_FACTOR * size)
 
     def operator(self, span: Span, reader: AttrReader) -> tuple[Message, dict[str, Any]]:
         """The OpDef in a field, and those of its attributes that are too large for protobuf."""

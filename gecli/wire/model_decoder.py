@@ -33,6 +33,7 @@ _ABOUT_MEMORY = {
     "why": "a file is read in less than twice its size and 64 MiB of memory; the objects of this graph take more",
     "do": "gecli inspect-om FILE --partitions",
 }
+MAX_PORTS = 1 << 9  # kinds of operators that a model has
 GRAPHS, OPS = 7, 6  # of ModelDef, of GraphDef
 MODEL_MEMBERS, GRAPH_MEMBERS = (1, 2, 3, 12), (1, 4, 5, 12)
 # Bytes of memory, rather too many. Of an operator: the node and its number, its entry among the names, its first port.
@@ -103,6 +104,7 @@ class _Decoder:
         self.root_names = root_names
         self.reader = AttrReader(path, file_size, weights, in_container, budget)
         self.words: dict[str, str] = {}  # types that many operators share
+        self.ports: set[tuple[Any, Any]] = set()  # names of ports with their numbers, which are in order
 
     def model(self) -> ModelRecord:
         reader = self.reader
@@ -276,8 +278,8 @@ class _Decoder:
             attrs = {key: attrs[key] for key in sorted(attrs)}
         if op.attr_groups:
             attrs[ATTR_GROUPS] = RawAttr("attr_groups", op.attr_groups)
-        inputs = _port_names(attrs, "input")
-        outputs = _port_names(attrs, "output")
+        inputs = self.port_names(attrs, "_input_name_key", "_input_name_value")
+        outputs = self.port_names(attrs, "_output_name_key", "_output_name_value")
         if inputs or outputs:
             attrs = dict(attrs)  # without the room that the deleted ones had
         if attrs:
@@ -305,6 +307,23 @@ class _Decoder:
             outputs,
             tuple(op.subgraph_name),
         )
+
+    def port_names(self, attrs: dict[str, Any], key: str, value: str) -> tuple[str, ...] | None:
+        """Port names by index, when the two parallel lists are in order; otherwise they stay attributes."""
+        names = attrs.get(key)
+        if type(names) is not tuple or not names or type(names[0]) is not str:  # all items are of one type
+            return None
+        indices = attrs.get(value)
+        if type(indices) is not tuple or not indices or type(indices[0]) is not int:
+            return None
+        if (names, indices) not in self.ports:
+            if indices != tuple(range(len(names))):
+                return None
+            if len(self.ports) >= MAX_PORTS:
+                self.ports.clear()
+            self.ports.add((names, indices))
+        del attrs[key], attrs[value]
+        return names
 
     def link(self, node: RecordNode, texts: Any, by_name: dict[str, Port]) -> None:
         """Connect the inputs of a node and mark optional inputs that are absent."""
@@ -400,18 +419,6 @@ def _cost(op: Message) -> int:
     if op.subgraph_name:
         cost += sum(map(len, op.subgraph_name)) + TEXT_COST * (1 + len(op.subgraph_name))
     return cost
-
-
-def _port_names(attrs: dict[str, Any], side: str) -> tuple[str, ...] | None:
-    """Port names by index, when the two parallel lists are in order; otherwise they stay attributes."""
-    key, value = f"_{side}_name_key", f"_{side}_name_value"
-    names, indices = attrs.get(key), attrs.get(value)
-    if type(names) is not tuple or type(indices) is not tuple or not names:
-        return None
-    if indices != tuple(range(len(names))) or {*map(type, names)} != {str}:
-        return None
-    del attrs[key], attrs[value]
-    return names
 
 
 def _repeats(input_descs: tuple[TensorDesc | None, ...], output_descs: tuple[TensorDesc, ...]) -> bool:

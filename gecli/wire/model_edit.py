@@ -28,7 +28,7 @@ def edited_model_def(
     model = ge_ir.ModelDef.FromString(data)
     for name, number in numbers.items():
         if name in model.attr:
-            model.attr[name] = ge_ir.AttrDef(i=number).SerializeToString()
+            model.attr[name].ParseFromString(ge_ir.AttrDef(i=number).SerializeToString())
     for position, part in enumerate(model.graph):
         graph = ge_ir.GraphDef.FromString(part)
         changed = [_edited(op, offsets.get((position, op.name)), bare_locations) for op in graph.op]
@@ -44,10 +44,10 @@ def _edited(op: ge_ir.OpDef, offsets: Offsets | None, bare_locations: bool) -> b
         op.input_i[:], op.output_i[:] = offsets.inputs, offsets.outputs
         changed = True
     if bare_locations and op.type == FILE_CONSTANT and LOCATION in op.attr:
-        attr = ge_ir.AttrDef.FromString(op.attr[LOCATION])
+        attr = ge_ir.AttrDef.FromString(op.attr[LOCATION].SerializeToString())
         name = attr.s.rpartition(b"/")[2]
         if name != attr.s:
             attr.s = name
-            op.attr[LOCATION] = attr.SerializeToString()
+            op.attr[LOCATION].ParseFromString(attr.SerializeToString())
             changed = True
     return changed

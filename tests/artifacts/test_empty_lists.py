@@ -54,14 +54,12 @@ def held(data: bytes) -> dict[str, list[bytes]]:
     graph = ge_ir.GraphDef.FromString(model.graph[0])
     op = graph.op[0]
     output = ge_ir.TensorDescriptor.FromString(op.output_desc[0])
-    function = ge_ir.AttrDef.FromString(op.attr["_f"]).func
-    tensor = ge_ir.AttrDef.FromString(op.attr["_t"]).t.desc
+    function = ge_ir.AttrDef.FromString(op.attr["_f"].SerializeToString()).func
+    tensor = ge_ir.AttrDef.FromString(op.attr["_t"].SerializeToString()).t.desc
     found: dict[str, list[bytes]] = {}
     for attrs in (model.attr, graph.attr, op.attr, output.attr, function.attr, tensor.attr):
         for key in attrs:
-            coded = attrs[key]
-            data = coded if isinstance(coded, bytes) else coded.SerializeToString(deterministic=True)
-            found.setdefault(key, []).append(data)
+            found.setdefault(key, []).append(attrs[key].SerializeToString(deterministic=True))
     return {key: found[key] for key in sorted(found) if key[1:] in EMPTY}
 
 
@@ -173,7 +171,7 @@ def test_values_that_differ_in_their_kind_alone_are_not_mixed_up() -> None:
     nodes = [spec.operator(f"n{k}", "A", k, [], {"a": value}, [], []) for k, value in enumerate(EMPTY.values())]
     again = encode_model(decode_model(spec.model("m", [spec.graph("g", nodes)]))).data()
     ops = ge_ir.GraphDef.FromString(ge_ir.ModelDef.FromString(again).graph[0]).op
-    assert [op.attr["a"] for op in ops] == list(EMPTY.values())
+    assert [op.attr["a"].SerializeToString() for op in ops] == list(EMPTY.values())
     assert (
         encode_model(decode_model(encode_model(decode_model(data)).data())).data()
         == encode_model(decode_model(data)).data()

@@ -76,7 +76,7 @@ def ge_model_def(data: bytes, change: Change) -> bytes:
     for position, part in enumerate(model.graph):
         graph = ge_ir.GraphDef.FromString(part)
         for op in (each for each in graph.op if each.type == "FileConstant"):
-            values = {name: ge_ir.AttrDef.FromString(op.attr[name]) for name in op.attr}
+            values = {name: ge_ir.AttrDef.FromString(op.attr[name].SerializeToString()) for name in op.attr}
             facts = {"name": op.name, "location": f"/data/cache//weight/{values['location'].s.decode()}"}
             facts |= {"offset": values["offset"].i, "length": values["length"].i}
             change(facts)
@@ -86,9 +86,9 @@ def ge_model_def(data: bytes, change: Change) -> bytes:
             for name in facts.keys() - {"name"}:
                 value = facts[name]
                 attr = ge_ir.AttrDef(i=value) if isinstance(value, int) else ge_ir.AttrDef(s=value.encode())
-                op.attr[name] = attr.SerializeToString()
+                op.attr[name].ParseFromString(attr.SerializeToString())
         model.graph[position] = graph.SerializeToString()
-    model.attr["made_by"] = ge_ir.AttrDef(s=b"GE").SerializeToString()
+    model.attr["made_by"].ParseFromString(ge_ir.AttrDef(s=b"GE").SerializeToString())
     return model.SerializeToString()
 
 
@@ -360,7 +360,7 @@ def test_a_real_model_keeps_every_other_partition_when_its_graph_changes(path: P
 
     def grown(data: bytes) -> bytes:
         model = ge_ir.ModelDef.FromString(data)
-        model.attr["more"] = ge_ir.AttrDef(s=b"x" * 777).SerializeToString()
+        model.attr["more"].ParseFromString(ge_ir.AttrDef(s=b"x" * 777).SerializeToString())
         return model.SerializeToString(deterministic=True)
 
     assert spliced(om, lambda data: data) is None

@@ -92,7 +92,7 @@ def test_the_bytes_are_those_that_protobuf_writes() -> None:
         parsed = ge_ir.GraphDef.FromString(graph)
         assert parsed.SerializeToString(deterministic=True) == graph
         for op in parsed.op:
-            for value in op.attr.values():
+            for value in [each.SerializeToString() for each in op.attr.values()]:
                 assert ge_ir.AttrDef.FromString(value).SerializeToString(deterministic=True) == value
 
 
@@ -106,7 +106,7 @@ def test_a_constant_in_the_weights_is_written_by_its_place() -> None:
     const = model.root.nodes_of("Const")[0]
     data = encode_model(model, {const: 512}).data()
     graph = ge_ir.GraphDef.FromString(ge_ir.ModelDef.FromString(data).graph[0])
-    value = ge_ir.AttrDef.FromString(graph.op[1].attr["value"]).t
+    value = ge_ir.AttrDef.FromString(graph.op[1].attr["value"].SerializeToString()).t
     assert (value.desc.data_offset, value.desc.weight_size, value.data) == (512, 24, b"")
     add = graph.op[2]
     assert list(add.is_input_const) == [False, True, False]

@@ -232,16 +232,17 @@ def _is_operator(number: int, value: Any) -> bool:
 
 
 def _entry(data: memoryview) -> tuple[str, memoryview]:
-    """Key and value of one map entry."""
-    key, content = "", memoryview(b"")
+    """Key and value of one map entry; a value in parts is one message."""
+    key, content, parts = "", memoryview(b""), bytearray()
     for number, value in walk(data):
         if not isinstance(value, memoryview):
             continue
         if number == 1:
             key = _text(value)
         elif number == 2:
+            parts += content
             content = value
-    return key, content
+    return key, memoryview(bytes(parts + content)) if parts else content
 
 
 def walk(data: memoryview, *, cut: bool = False) -> Iterator[tuple[int, Any]]:
