@@ -2,14 +2,17 @@
 
 A file gets its name once its content has the digest of the archive's list; the index comes last. An entry that is
 there and whole stays; one that is there and damaged goes to the quarantine.
+
+Many entries of one key cost no more for each than few: the directory is listed once, an index written once for many.
 """
 
 from __future__ import annotations
 
 import fnmatch
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from itertools import groupby, islice
 from typing import NamedTuple
 
 from gecli.cache.archive import WEIGHTS, Archive, ArchivedEntry, ArchivedFile, DamagedArchive
@@ -18,12 +21,15 @@ from gecli.cache.index import IndexRecord, new_record
 from gecli.cache.layout import ENTRY_SUFFIXES, OM, RDCPKT, SHARED_MODE, SIDECAR, entry_path, free_stem
 from gecli.cache.lock import KeyLock, OnWait
 from gecli.cache.model_cache import CacheDir, remember_request
-from gecli.cache.recovery import append_record, recover, set_aside, set_aside_entry
-from gecli.cache.sidecar import InvalidSidecar, Sidecar, parse_sidecar, read_sidecar
+from gecli.cache.present_entries import PresentEntries
+from gecli.cache.recovery import append_records, names_by_key, recover, set_aside, set_aside_entry
+from gecli.cache.sidecar import InvalidSidecar, Sidecar, parse_sidecar
 from gecli.cache.stat_index import StatIndex
 from gecli.cache.store import publish, seal, sync_directory, temporary
-from gecli.cache.verify import entry_problems, records_of
+from gecli.cache.verify import entry_problems
 from gecli.cache.weight_files import BadWeightRow, damaged_weight, fault_of_rows, weight_dir, weights_of_sidecar
+
+AT_ONCE = 500  # entries whose records are written together
 
 
 class Imported(NamedTuple):
@@ -61,13 +67,25 @@ def import_entries(
         of_slices = SlicesImporter(directory, archive, mode, style, wait_s, on_wait)
         for each in slices:
             of_slices.check(each)
-    for entry in archive.manifest.entries:
-        if key_glob is None or fnmatch.fnmatchcase(entry.key, key_glob):
-            shared = mode == SHARED_MODE
-            with KeyLock(directory, entry.key, timeout_s=wait_s, on_wait=on_wait, shared=shared):
-                yield importer.take(entry)
+    chosen = [each for each in archive.manifest.entries if key_glob is None or fnmatch.fnmatchcase(each.key, key_glob)]
+    for key, entries in _of_one_key(chosen):
+        taken: list[Imported] = []
+        try:
+            with KeyLock(directory, key, timeout_s=wait_s, on_wait=on_wait, shared=mode == SHARED_MODE):
+                importer.take(key, entries, taken)
+        except (DamagedArchive, OSError):
+            yield from taken
+            raise
+        yield from taken
     for each in slices:
         yield from of_slices.take(each)
+
+
+def _of_one_key(entries: Iterable[ArchivedEntry]) -> Iterator[tuple[str, list[ArchivedEntry]]]:
+    """Neighbours of one key, at most so many that nobody waits long for its lock."""
+    for key, neighbours in groupby(entries, key=lambda each: each.key):
+        while some := list(islice(neighbours, AT_ONCE)):
+            yield key, some
 
 
 class EntryImporter:
@@ -80,27 +98,47 @@ class EntryImporter:
         self.mode = mode
         self.style = style
         self.weights = {file.name: file for file in archive.manifest.weights}
+        self._names: dict[str, list[str]] | None = None
         self._placed: set[str] = set()
         self._other_content: set[str] = set()
 
-    def take(self, entry: ArchivedEntry) -> Imported:
-        """Import one entry; call it with the key's lock held."""
+    def take(self, key: str, entries: Iterable[ArchivedEntry], taken: list[Imported]) -> None:
+        """Import entries of a key, whose lock is held; `taken` gets those that came to an end, whatever happens then.
+
+        The index is written once, behind the files of all.
+        """
+        if self._names is None:
+            self._names = names_by_key(set(os.listdir(self.directory)))
+        recover(self.directory, key, StatIndex(trusting=False), self.mode, self._names.get(key, []))
+        present = PresentEntries(self.directory, key)
+        records: list[IndexRecord] = []
+        try:
+            for entry in entries:
+                taken.append(self._taken(entry, present, records))
+        finally:
+            if records:
+                sync_directory(self.directory)
+                append_records(self.directory, key, records, self.mode)
+
+    def _taken(self, entry: ArchivedEntry, present: PresentEntries, records: list[IndexRecord]) -> Imported:
         self._require_om(entry)
         sidecar = self.sidecar_of(entry)
-        recover(self.directory, entry.key, StatIndex(trusting=False), self.mode)
-        for record in records_of(self.directory, entry.key):
-            if self._is_same(record, entry, sidecar):
-                problems = entry_problems(self.directory, entry.key, record, fast=False)
-                if not problems:
-                    return Imported(entry, "present", record.stem)
-                if record.stem != entry.key:  # a bare {key}.om is not ours to move
-                    set_aside_entry(self.directory, entry.key, record.stem, self.mode)
+        for record in present.same_as(entry, sidecar):
+            problems = entry_problems(self.directory, entry.key, record, fast=False)
+            if not problems:
+                return Imported(entry, "present", record.stem)
+            if record.stem != entry.key:  # a bare {key}.om is not ours to move
+                set_aside_entry(self.directory, entry.key, record.stem, self.mode)
+                present.remove(record.stem)
         for name in entry.weights:
             self._place_weight(self.weights[name])
         conflict = self._weight_conflict(entry, sidecar)
         if conflict:
             return Imported(entry, "refused", why=conflict)
-        return Imported(entry, "imported", self._store(entry, sidecar))
+        stem = self._store(entry, sidecar)
+        records.append(new_record(entry.key, stem, has_rdcpkt=RDCPKT in entry.files))
+        present.add(records[-1], sidecar, entry.files[OM].sha256)
+        return Imported(entry, "imported", stem)
 
     def _require_om(self, entry: ArchivedEntry) -> None:
         om = entry.files[OM]
@@ -134,20 +172,8 @@ class EntryImporter:
             raise DamagedArchive(f"{file.name}: {fault}")
         return sidecar
 
-    def _is_same(self, record: IndexRecord, entry: ArchivedEntry, sidecar: Sidecar | None) -> bool:
-        """Whether an entry of the cache was made from the same, or consists of the same files."""
-        try:
-            own = read_sidecar(self.directory, entry.key, record.stem)
-        except (InvalidSidecar, OSError):
-            return record.stem == entry.stem
-        if sidecar is not None and sidecar.combined:
-            return own is not None and own.combined == sidecar.combined
-        try:
-            return StatIndex().sha256(os.path.join(self.directory, record.om_name)) == entry.files[OM].sha256
-        except OSError:
-            return False
-
     def _store(self, entry: ArchivedEntry, sidecar: Sidecar | None) -> str:
+        """Write the files of an entry; what its name is here."""
         stem = self._free_stem(entry)
         self._publish(entry.files[OM], entry_path(self.directory, stem, OM))
         if RDCPKT in entry.files:
@@ -158,8 +184,6 @@ class EntryImporter:
                 stream.write(sidecar.text().encode("utf-8", "surrogateescape"))
                 seal(stream)
                 publish(path, entry_path(self.directory, stem, SIDECAR))
-        sync_directory(self.directory)
-        append_record(self.directory, new_record(entry.key, stem, has_rdcpkt=RDCPKT in entry.files), self.mode)
         for request in sidecar.requests if sidecar is not None else ():
             remember_request(CacheDir(self.directory), entry.key, stem, request)
         return stem

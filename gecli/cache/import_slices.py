@@ -101,14 +101,17 @@ class SlicesImporter:
             before, why = self._here(each.key, facts, slices, store)
             if why:
                 return [Imported(summary, "refused", why=why, kind="slices")]
-            taken = []
+            taken: list[Imported] = []
             for entry in each.entries:
                 with KeyLock(store.directory, entry.key, timeout_s=self.wait_s, on_wait=self.on_wait, shared=shared):
-                    taken.append(self.importer.take(entry)._replace(kind="version"))
+                    self.importer.take(entry.key, [entry], taken)
             kept = store.save(slices, lambda number: self._graphs(each, slices[number]))
         listed = {version for part in kept for version in part.versions}
         state = "present" if before >= listed else "imported"
-        return [Imported(summary, state, summary.stem, kind="slices"), *taken]
+        return [
+            Imported(summary, state, summary.stem, kind="slices"),
+            *(each._replace(kind="version") for each in taken),
+        ]
 
     def _here(self, key: str, facts: Facts, slices: Iterable[StoredSlice], store: JitStore) -> tuple[set[str], str]:
         """The versions that the directory lists under the key, and why the slices there stand in the way."""

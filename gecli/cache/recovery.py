@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from gecli.cache.candidate import damaged_file, looks_like_om
@@ -39,8 +39,11 @@ _OWNER, _OWNER_SHORT = re.compile(f"(.+){_TAIL}", re.ASCII), re.compile(f"(.+?){
 STAMP_DIGITS = 14  # of a time stamp without `_`
 
 
-def recover(directory: str, key: str, stats: StatIndex, mode: int) -> list[str]:
-    """Bring the index of a key in order; what was done, in sentences. Needs the key's lock. Raises OSError."""
+def recover(directory: str, key: str, stats: StatIndex, mode: int, names: Collection[str] | None = None) -> list[str]:
+    """Bring the index of a key in order; what was done, in sentences. Needs the key's lock. Raises OSError.
+
+    `names` as for `stems_of`; then nobody looks for old temporary files either.
+    """
     done: list[str] = []
     try:
         content = read_index(directory, key)
@@ -56,7 +59,7 @@ def recover(directory: str, key: str, stats: StatIndex, mode: int) -> list[str]:
         _keep_malformed(directory, key, content.malformed, mode)
         done.append(f"{len(content.malformed)} malformed records of the index of key {key} were set aside")
         content, changed = IndexContent(content.records, [], content.others), True
-    adopted = adoptable(directory, key, content, stats)
+    adopted = adoptable(directory, key, content, stats, names=names)
     if adopted:
         content = content or IndexContent([], [], {})
         content = IndexContent([*content.records, *adopted], [], content.others)
@@ -66,19 +69,26 @@ def recover(directory: str, key: str, stats: StatIndex, mode: int) -> list[str]:
         write_index(directory, key, content, mode)
     if adopted:
         record_event(directory, event("adopted", key, count=len(adopted)))
-    remove_old_temporaries(directory, key)
+    if names is None:
+        remove_old_temporaries(directory, key)
     return done
 
 
 def append_record(directory: str, record: IndexRecord, mode: int) -> None:
     """Add a record to the index as it is now, not as it was at the look-up. Raises OSError."""
+    append_records(directory, record.graph_key, [record], mode)
+
+
+def append_records(directory: str, key: str, records: Sequence[IndexRecord], mode: int) -> None:
+    """Add records of one key to its index. Raises OSError."""
     try:
-        content = read_index(directory, record.graph_key) or IndexContent([], [], {})
+        content = read_index(directory, key) or IndexContent([], [], {})
     except UnreadableIndex:
-        set_aside(directory, [index_path(directory, record.graph_key)], mode)
+        set_aside(directory, [index_path(directory, key)], mode)
         content = IndexContent([], [], {})
-    kept = [each for each in content.records if each.problem or each.om_name != record.om_name]
-    write_index(directory, record.graph_key, IndexContent([*kept, record], [], content.others), mode)
+    names = {record.om_name for record in records}
+    kept = [each for each in content.records if each.problem or each.om_name not in names]
+    write_index(directory, key, IndexContent([*kept, *records], [], content.others), mode)
 
 
 def remove_records(directory: str, key: str, stems: Iterable[str], mode: int) -> None:

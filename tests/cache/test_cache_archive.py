@@ -13,10 +13,13 @@ from typing import Any
 
 import pytest
 
-from gecli.cache.archive import MANIFEST, DamagedArchive, reading
+from gecli.cache import present_entries, recovery
+from gecli.cache.archive import MANIFEST, ArchivedEntry, ArchivedFile, DamagedArchive, reading
 from gecli.cache.export_archive import plan_export, write_archive
-from gecli.cache.import_archive import Imported, import_entries
+from gecli.cache.import_archive import EntryImporter, Imported, import_entries
+from gecli.cache.index import new_record
 from gecli.cache.model_cache import read_request_hint
+from gecli.cache.present_entries import PresentEntries
 from gecli.cache.sidecar import read_sidecar
 from gecli.cache.verify import verify
 
@@ -328,3 +331,84 @@ def test_a_header_that_claims_gigabytes_costs_no_memory(target: Path) -> None:
     os.truncate(path, 5 << 30)
     with pytest.raises(DamagedArchive, match="too large"), reading(str(path)):
         pass
+
+
+def test_an_import_reads_and_writes_the_index_of_a_key_once_for_many_entries(
+    source: Path, target: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(12):
+        store(name=f"n{number}", body=f"model {number}", directory=source)
+    data, counts = exported(source, "k"), dict.fromkeys(("index", "sidecar", "list"), 0)
+
+    def counted(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*arguments: Any, **options: Any) -> Any:
+            counts[name] += 1
+            return function(*arguments, **options)
+
+        return run
+
+    monkeypatch.setattr(recovery, "write_index", counted("index", recovery.write_index))
+    monkeypatch.setattr(present_entries, "read_sidecar", counted("sidecar", present_entries.read_sidecar))
+    monkeypatch.setattr(os, "listdir", counted("list", os.listdir))
+    assert {each.state for each in imported(target, data)} == {"imported"}
+    assert (counts["index"], counts["sidecar"]) == (1, 0)
+    assert counts["list"] < 12
+    assert {each.state for each in imported(target, data)} == {"present"}
+    assert (counts["index"], counts["sidecar"]) == (1, 12)
+    assert stems(target) == stems(source)
+    assert verify(str(target)).problems == []
+
+
+def test_entries_in_front_of_one_that_fails_are_in_the_index(
+    source: Path, target: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [store(name=f"n{number}", body=f"model {number}", directory=source).stem for number in range(4)]
+    data, whole = exported(source, "k"), EntryImporter._store
+
+    def failing(importer: EntryImporter, entry: Any, sidecar: Any) -> str:
+        if entry.stem == names[2]:
+            raise OSError("the disk is gone")
+        return whole(importer, entry, sidecar)
+
+    monkeypatch.setattr(EntryImporter, "_store", failing)
+    with pytest.raises(OSError, match="disk is gone"):
+        imported(target, data)
+    assert stems(target) == names[:2]
+    monkeypatch.undo()
+    assert [each.state for each in imported(target, data)] == ["present", "present", "imported", "imported"]
+    assert [each.state for each in imported(target, data)] == ["present"] * 4
+
+
+def test_a_damaged_entry_makes_room_and_its_neighbours_stay(source: Path, target: Path, store: Store) -> None:
+    names = [store(name=f"n{number}", body=f"model {number}", directory=source).stem for number in range(3)]
+    data = exported(source, "k")
+    imported(target, data)
+    (target / f"{names[1]}.om").write_bytes(om_bytes("damaged"))
+    assert [each.state for each in imported(target, data)] == ["present", "imported", "present"]
+    assert [each.state for each in imported(target, data)] == ["present"] * 3
+
+
+def test_an_entry_without_a_sidecar_is_known_by_its_content(target: Path, store: Store) -> None:
+    for number in range(3):
+        stem = store(name=f"n{number}", body=f"model {number}", directory=target).stem
+        (target / f"{stem}.gecli.json").unlink()
+    present = PresentEntries(str(target), "k")
+
+    def found(body: str) -> list[str]:
+        om = ArchivedFile("x.om", 1, hashlib.sha256(om_bytes(body)).hexdigest())
+        return [record.stem for record in present.same_as(ArchivedEntry("k", "x", {".om": om}), None)]
+
+    assert [found(f"model {number}") for number in range(4)] == [[each] for each in stems(target)] + [[]]
+    present.remove(stems(target)[1])
+    assert found("model 1") == []
+    present.add(new_record("k", "new", has_rdcpkt=False), None, hashlib.sha256(om_bytes("model 1")).hexdigest())
+    assert found("model 1") == ["new"]
+
+
+def test_an_entry_whose_sidecar_cannot_be_read_is_known_by_its_name(target: Path, store: Store) -> None:
+    stem = store(directory=target).stem
+    (target / f"{stem}.gecli.json").write_bytes(b"{")
+    present = PresentEntries(str(target), "k")
+    om = ArchivedFile("x.om", 1, "0" * 64)
+    assert [each.stem for each in present.same_as(ArchivedEntry("k", stem, {".om": om}), None)] == [stem]
+    assert present.same_as(ArchivedEntry("k", "other", {".om": om}), None) == []
