@@ -36,6 +36,7 @@ from gecli.cache.store import replace_file, write_index
 GRACE_S = 3600.0
 _TAIL = r"_\d{8}_?\d{6}(?:_\d+)?\.(?:om|rdcpkt|gecli\.json)"
 _OWNER, _OWNER_SHORT = re.compile(f"(.+){_TAIL}", re.ASCII), re.compile(f"(.+?){_TAIL}", re.ASCII)
+_BEHIND_KEY = re.compile(r"(_\d{8}_?\d{6})(_\d+)?\.(?:om|rdcpkt|gecli\.json)", re.ASCII)
 STAMP_DIGITS = 14  # of a time stamp without `_`
 
 
@@ -161,18 +162,17 @@ def names_by_key(names: Collection[str]) -> dict[str, list[str]]:
 
 def stems_of(directory: str, key: str, names: Collection[str] | None = None) -> list[str]:
     """The stems of a key that have any file, oldest first; `names` are those in the directory, if they are known."""
-    form = re.compile(rf"({re.escape(key)}_\d{{8}}_?\d{{6}})(_\d+)?\.(?:om|rdcpkt|gecli\.json)", re.ASCII)
     names = os.listdir(directory) if names is None else names
     found = set()
     for name in names:
-        match = form.fullmatch(name)
+        match = _BEHIND_KEY.fullmatch(name, len(key)) if name.startswith(key) else None
         # GE's stamp of 14 digits looks like a suffix number: the file is of the longest key that is one.
         if match is None:
             continue
-        number = match[2] or ""
-        if len(number) == STAMP_DIGITS + 1 and {f"{match[1]}.idx", f"{match[1]}.lock"}.intersection(names):
+        first, number = key + match[1], match[2] or ""
+        if len(number) == STAMP_DIGITS + 1 and {f"{first}.idx", f"{first}.lock"}.intersection(names):
             continue
-        found.add(match[1] + number)
+        found.add(first + number)
     return sorted(found, key=order_of)
 
 

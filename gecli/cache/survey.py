@@ -11,16 +11,26 @@ import re
 import stat
 from collections.abc import Iterable
 from dataclasses import field, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from gecli.cache.cache_conf import BrokenConf, read_cache_conf
 from gecli.cache.candidate import damaged_file, looks_like_om, maker_of, missing_file
 from gecli.cache.graph_key import is_graph_key
 from gecli.cache.index import SUFFIX, IndexContent, IndexRecord, UnreadableIndex, read_index
-from gecli.cache.layout import FILE_PATTERN, OM, PRIVATE, SIDECAR, quarantine_dir, request_dir, stat_dir
+from gecli.cache.layout import (
+    ENTRY_SUFFIXES,
+    FILE_PATTERN,
+    OM,
+    PRIVATE,
+    SIDECAR,
+    entry_path,
+    quarantine_dir,
+    request_dir,
+    stat_dir,
+)
 from gecli.cache.lock import is_busy
-from gecli.cache.recovery import adoptable, files_of, names_by_key
+from gecli.cache.recovery import adoptable, names_by_key
 from gecli.cache.sidecar import InvalidSidecar, Sidecar, last_used_ns, read_sidecar
 from gecli.cache.stat_index import StatIndex
 from gecli.cache.weight_files import BadWeightRow, WeightRange, damaged_weight, weight_dir, weights_of_sidecar
@@ -219,7 +229,7 @@ def _survey(directory: str, key_glob: str | None) -> Survey:
         found.rows += [
             _with(row, ("unconfirmed",) * (is_manual and row.waits) + ("busy",) * is_busy_key) for row in rows
         ]
-        owned |= {os.path.basename(path) for row in rows for path in files_of(directory, row.stem)}
+        owned |= {row.stem + suffix for row in rows for suffix in ENTRY_SUFFIXES}
     _mark_shared(found)
     owners = _owners(names)
     found.loose = [
@@ -384,9 +394,10 @@ def _described(row: EntryRow, sidecar: Sidecar) -> EntryRow:
 def _created(sidecar: Sidecar, otherwise: float) -> float:
     try:
         text = str(sidecar.content.get("created_utc"))
-        return datetime.strptime(text, "%Y-%m-%dT%H:%M:%S.%fZ").replace(tzinfo=UTC).timestamp()
+        when = datetime.fromisoformat(text)
     except ValueError:
         return otherwise
+    return otherwise if when.tzinfo is None else when.timestamp()
 
 
 def _with_superseded(rows: list[EntryRow]) -> list[EntryRow]:
@@ -405,7 +416,7 @@ def _with_superseded(rows: list[EntryRow]) -> list[EntryRow]:
 
 
 def _size(directory: str, stem: str) -> int:
-    found = (_status(path) for path in files_of(directory, stem))
+    found = (_status(entry_path(directory, stem, suffix)) for suffix in ENTRY_SUFFIXES)
     return sum(status.st_size for status in found if status is not None)
 
 
