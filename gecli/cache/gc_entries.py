@@ -20,7 +20,7 @@ def chosen_entries(found: Survey, policy: GcPolicy, now: float) -> Chosen:
     chosen: Chosen = {}
     entries = [row for row in found.rows if not row.is_slicing]
     rows = listed(found)
-    spared = protected(rows, policy)
+    spared = protected(found, policy)
     for row in entries if "broken" in policy.only else rows:
         if row.state in BROKEN and policy.removes("broken"):
             choose(chosen, row, row.state)
@@ -37,7 +37,7 @@ def chosen_entries(found: Survey, policy: GcPolicy, now: float) -> Chosen:
         if policy.max_age_s is not None and now - row.used_s > policy.max_age_s and id(row) not in spared:
             choose(chosen, row, "max-age")
     if policy.keep_last is not None:
-        for row in _beyond_last(rows, policy.keep_last):
+        for row in _beyond_last(found, policy.keep_last):
             choose(chosen, row, "keep-last")
     return chosen
 
@@ -52,20 +52,29 @@ def listed(found: Survey) -> list[EntryRow]:
     return [row for row in found.rows if not row.is_slicing and not _UNLISTED.intersection(row.problems)]
 
 
-def protected(rows: list[EntryRow], policy: GcPolicy) -> set[int]:
+def protected(found: Survey, policy: GcPolicy) -> set[int]:
+    """The entries that --protect-last keeps whatever their age and size; none without it."""
     if not policy.protect_last or policy.keep_last is None:
         return set()
-    beyond = {id(row) for row in _beyond_last(rows, policy.keep_last)}
-    return {id(row) for row in rows if id(row) not in beyond}
+    beyond = {id(row) for row in _beyond_last(found, policy.keep_last)}
+    return {id(row) for row in listed(found) if id(row) not in beyond}
 
 
-def _beyond_last(rows: list[EntryRow], count: int) -> list[EntryRow]:
-    """Per key all but the `count` most recently created."""
-    beyond = []
-    for key in dict.fromkeys(row.key for row in rows):
-        own = sorted((row for row in rows if row.key == key), key=lambda row: (-row.created_s, row.stem))
-        beyond += own[count:]
-    return beyond
+def _beyond_last(found: Survey, count: int) -> list[EntryRow]:
+    """All but the `count` most recently created of every key, and of every slice of a graph.
+
+    A version of a slice has a key of its own, so by its key each would be the last one.
+    """
+    slices = {
+        version: (graph, str(number))
+        for graph, each in found.slicings.items()
+        for number, versions in enumerate(each.versions)
+        for version in versions
+    }
+    groups: dict[tuple[str, str], list[EntryRow]] = {}
+    for row in listed(found):
+        groups.setdefault(slices.get(row.key, (row.key, "")), []).append(row)
+    return [row for rows in groups.values() for row in sorted(rows, key=lambda row: (-row.created_s, row.stem))[count:]]
 
 
 class SizeLimit:

@@ -34,12 +34,14 @@ def of_slices(found: Survey, chosen: Chosen, policy: GcPolicy, now: float, busy:
         for key, each in found.slicings.items()
         if key not in busy
     }
-    graphs = sorted({*slices, *(action.graph for action in chosen.values())})
-    actions: list[Action] = []
-    for graph in graphs:
-        actions += slices.get(graph, [])
-        actions += [action for action in chosen.values() if action.graph == graph]
-    return actions
+    versions: dict[str, list[Action]] = {}
+    for action in chosen.values():
+        versions.setdefault(action.graph, []).append(action)
+    return [
+        action
+        for graph in sorted({*slices, *versions})
+        for action in (*slices.get(graph, ()), *versions.get(graph, ()))
+    ]
 
 
 def _of_graph(

@@ -32,7 +32,8 @@ CACHE_OPTIONS: tuple[Option, ...] = (
     _ls("layer", "--layer", "str", None, "Only this layer.", "LAYER", choices=("graph", "jit")),
     _ls("files", "--files", "bool", False, "List every file with its owner."),
 
-    _policy("keep-last", "--keep-last", "int", None, "Keep the N newest entries of each key.", "N",
+    _policy("keep-last", "--keep-last", "int", None,
+            "Keep the N newest entries of each key, and the N newest versions of each slice.", "N",
             bounds=(0, INT64_MAX)),
     _policy("max-age", "--max-age", "duration", None,
             "Remove entries not used for so long: 30d, 12h, 90m; a number alone is seconds.", "AGE"),

@@ -22,9 +22,10 @@ def same(line: str) -> str:
 
 
 def steps() -> list[tuple[list[str], list[str]]]:
-    """Each command of the guide with the lines that it prints."""
+    """Each command of the guide with the lines that it prints. A line behind `\\`, or far indented, goes on with it."""
     found: list[tuple[list[str], list[str]]] = []
-    for line in re.sub(r"^```.*?^```$", "", GUIDE.read_text(), flags=re.DOTALL | re.MULTILINE).splitlines():
+    text = re.sub(r"^```.*?^```$", "", GUIDE.read_text(), flags=re.DOTALL | re.MULTILINE)
+    for line in re.sub(r"(?: \\)?\n {10,}", " ", text).splitlines():
         if line.startswith("    $ gecli "):
             found.append((shlex.split(line)[2:], []))
         elif line.startswith("    ") and found:

@@ -342,7 +342,7 @@ def test_killed_anywhere_it_leaves_what_the_next_one_removes(policy: GcPolicy, p
         assert model.jit_warnings == [], stop
         later = time.time() + 2 * DAY
         with pytest.MonkeyPatch().context() as patch:
-            patch.setattr("gecli.cache.gc.is_alive", lambda host, pid: False)  # the one that was killed
+            patch.setattr("gecli.cache.gc_garbage.is_alive", lambda host, pid: False)  # the one that was killed
             collect(found_in(copy), select(found_in(copy), GcPolicy(), later), grace_s=0)
         assert not any(row.problems for row in found_in(copy).all_rows), stop
         assert list((copy / "c/jit").rglob(".*.tmp.*")) == [], stop
@@ -559,4 +559,36 @@ def test_a_run_that_stops_when_enough_is_free_leaves_order(wanted: int, place: P
     planned = run(place, GcPolicy(everything=True, free_bytes=wanted))
     assert len(planned) == 1 or sum(each.size_bytes for each in planned[:-1]) < wanted
     assert verify(str(place / "c")).all_problems == []
+    assert_in_order(place)
+
+
+def by_slice(place: Path) -> dict[str, list[str]]:
+    """The versions of every slice, oldest first."""
+    found: dict[str, list[str]] = {}
+    for row in sorted(versions(place), key=lambda row: row.created_s):
+        found.setdefault(re.sub(r"_[0-9]{19}.*", "", row.key), []).append(row.key)
+    return found
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_keep_last_leaves_the_newest_versions_of_every_slice(count: int, place: Path) -> None:
+    model = model_of(place)
+    for feeds in FEEDS:
+        model.run(feeds)
+    before = by_slice(place)
+    assert max(len(each) for each in before.values()) == 2
+    taken = run(place, GcPolicy(keep_last=count))
+    assert [each.why for each in taken] == ["keep-last"] * sum(len(each[:-count]) for each in before.values())
+    assert by_slice(place) == {key: each[-count:] for key, each in before.items()}
+    assert_in_order(place)
+
+
+def test_protect_last_leaves_the_newest_version_of_every_slice_whatever_its_age_and_size(place: Path) -> None:
+    model = model_of(place)
+    for feeds in FEEDS:
+        model.run(feeds)
+    before = by_slice(place)
+    assert max(len(each) for each in before.values()) == 2
+    run(place, GcPolicy(keep_last=1, protect_last=True, max_size_bytes=0, max_age_s=DAY))
+    assert by_slice(place) == {key: each[-1:] for key, each in before.items()}
     assert_in_order(place)
