@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from gecli.artifacts.weight_file import UnsafeWeight, base_name
-from gecli.cache.weight_files import WeightRange, damaged_weight
+from gecli.cache.weight_files import WeightRange, damaged_part, damaged_weight, told_by_names
 from gecli.ir.dtype import DataType
 from gecli.planning.weight_names import is_spelling_of, is_split_name, named_digest
 
@@ -115,7 +115,7 @@ def _held(name: str, ranges: list[WeightRange], folders: Sequence[str], stats: S
     if is_split_name(name) and all(each.offset == 0 for each in ranges):
         damage = damaged_weight(folder, ranges) or _misnamed(folder, name, stats)
     else:
-        damage = damaged_weight(folder, ranges)
+        damage = damaged_part(folder, told_by_names(ranges), stats)
     if damage is not None:
         raise UnusableWeights(*damage)
     return HeldFile(name, folder, size)

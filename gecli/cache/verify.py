@@ -25,6 +25,7 @@ from gecli.cache.weight_files import (
     WeightRange,
     damaged_weight,
     row_fault,
+    told_by_names,
     weight_dir,
     weight_files_of,
     weights_of,
@@ -34,6 +35,7 @@ from gecli.records import dataclass
 from gecli.wire.regular_file import read_regular
 
 LOCK = ".lock"
+FILE_NAME = "cache_file_name"  # in a record of an index
 GARBAGE = ("tmp", "orphan")  # kinds of loose files that gc removes
 
 
@@ -132,7 +134,7 @@ def entry_problems(directory: str, key: str, record: IndexRecord, *, fast: bool)
     stem = record.stem
     path = entry_path(directory, stem, OM)
     if record.problem:
-        named = str(record.raw.get("cache_file_name", ""))[:200]
+        named = str(record.raw.get(FILE_NAME, ""))[:200]
         message = f"the index names {named!r}, which is no .om that lies directly in the cache directory"
         return [Problem("bad-path", message, key, stem)]
     missing = missing_file(directory, record)
@@ -161,7 +163,10 @@ def index_fault(directory: str, key: str) -> str:
 
 
 def records_of(directory: str, key: str) -> list[IndexRecord]:
-    """The records that a look-up would try, a legacy `{key}.om` among them; none when the index is unreadable."""
+    """The records that a look-up would try, a legacy `{key}.om` among them; none when the index is unreadable.
+
+    Members that gecli does not know are left out, because an index of another tool may hold anything.
+    """
     try:
         content = read_index(directory, key)
     except (UnreadableIndex, OSError):
@@ -169,7 +174,12 @@ def records_of(directory: str, key: str) -> list[IndexRecord]:
     if content is None:
         legacy = os.path.lexists(entry_path(directory, key, OM))
         return [IndexRecord(key, f"{key}{OM}", "", {})] if legacy else []
-    return [record for record in content.records if record.graph_key == key]
+    return [_bare(record) for record in content.records if record.graph_key == key]
+
+
+def _bare(record: IndexRecord) -> IndexRecord:
+    named = record.raw.get(FILE_NAME)
+    return record._replace(raw={FILE_NAME: named} if record.problem else {})
 
 
 def _check_key(found: Verification, key: str, names: list[str]) -> None:
@@ -185,6 +195,7 @@ def _check_key(found: Verification, key: str, names: list[str]) -> None:
         count = len(content.malformed)
         message = f"{count} {'record is' if count == 1 else 'records are'} malformed"
         found.problems.append(Problem("index-entry-invalid", message, key, path=os.path.join(directory, key + SUFFIX)))
+    content = None  # it is read again
     seen: set[str] = set()
     suspects: list[tuple[IndexRecord, list[Problem]]] = []
     for record in records_of(directory, key):
@@ -263,6 +274,8 @@ def _weight_damage(
         return None  # its weights stand in its graph only
     try:
         ranges = weights_of(directory, record.stem, sidecar)
+        if sidecar is None:
+            ranges = told_by_names(ranges)
         damage = damaged_weight(weight_dir(directory), ranges, StatIndex(trusting=False), hashed=not fast)
         if damage is not None or sidecar is None or fast:
             return damage

@@ -28,7 +28,7 @@ MEMBERS = ("file", "offset", "length", "sha256", "node")
 class WeightRange(NamedTuple):
     """One external weight of an entry: `length` bytes at `offset` of a file of the weight directory.
 
-    `sha256` has 64 hex digits, or is empty where the OM of another tool does not tell it.
+    `sha256` has 64 hex digits, or is empty where the OM of another tool does not tell it; see `told_by_names`.
     """
 
     file: str
@@ -94,6 +94,13 @@ def weights_of_model(model: ModelRecord) -> list[WeightRange]:
                 row = {"file": location, "offset": node.attrs.get("offset", 0), "length": length, "node": node.name}
                 found.append(_row({**row, "sha256": node.attrs.get(SHA256_ATTR, "")}))
     return found
+
+
+def told_by_names(ranges: Iterable[WeightRange]) -> list[WeightRange]:
+    """The ranges with the digests that GE puts at the end of the names of FileConstants, where none are told."""
+    from gecli.planning.weight_names import named_digest
+
+    return [each if each.sha256 else each._replace(sha256=named_digest(each.node)) for each in ranges]
 
 
 def row_fault(directory: str, stem: str, sidecar: Sidecar) -> str:
@@ -229,13 +236,19 @@ def _damage_in(
         if size < end:
             return "weights_corrupt", f"{name} has {size} bytes, {end} are needed"
         for each in ranges if hashed else ():
-            if each.sha256 and _digest(folder, each, size, handle, stats) != each.sha256:
+            if each.sha256 and not _is_told(each.sha256, _digest(folder, each, size, handle, stats)):
                 return "weights_corrupt", f"{name}: the sha256 of {each.node} is not that of the entry"
     except (OSError, EOFError) as error:
         return "io_error", f"{name}: {error}"
     finally:
         os.close(handle)
     return None
+
+
+def _is_told(told: str, sha256: str) -> bool:
+    from gecli.planning.weight_names import is_spelling_of
+
+    return told == sha256 or is_spelling_of(told, sha256)
 
 
 def _digest(folder: str, each: WeightRange, size: int, handle: int, stats: StatIndex | None) -> str:

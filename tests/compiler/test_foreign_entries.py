@@ -16,6 +16,8 @@ import pytest
 from gecli.artifacts.om_file import read_om
 from gecli.artifacts.om_splice import spliced
 from gecli.cache.layout import OM, SIDECAR
+from gecli.cache.verify import verify
+from gecli.cache.weight_files import WeightRange, told_by_names
 from gecli.cli.app import run
 from gecli.compiler.api import compile_models
 from gecli.compiler.result import ModelResult
@@ -215,11 +217,41 @@ def test_a_damaged_weight_of_another_tool_is_a_miss(mode: str, damage: str, cach
         path.mkdir()
     reasons = {"missing": "weights_missing", "link": "weights_unsafe", "folder": "weights_unsafe"}
     [result] = compiled("out", DIGITS, **more)
-    if damage == "other" and mode == "2":  # nothing says what a part of a combined file should be
-        assert result.cache.state == "hit"
-        return
     assert (result.cache.state, result.cache.reason) == ("miss", reasons.get(damage, "weights_corrupt"))
     assert weights("out") == weights("plain")
+
+
+def test_a_changed_byte_of_a_combined_file_is_noticed_by_the_digests_in_the_names_of_nodes(cache: Path) -> None:
+    more = {"ge.externalWeight": "2"}
+    compiled("plain", DIGITS, cached=False, **more)
+    compiled("first", DIGITS, **more)
+    as_ge_leaves_it(cache)
+    assert verify(str(cache)).all_problems == []
+    [path] = (cache / "weight").glob("*_weight_combined")
+    data = bytearray(path.read_bytes())
+    data[0] ^= 1
+    path.write_bytes(data)
+    assert [each.kind for each in verify(str(cache)).all_problems] == ["weights-corrupt"]
+    [result] = compiled("out", DIGITS, **more)
+    assert (result.cache.state, result.cache.reason) == ("miss", "weights_corrupt")
+    assert weights("out") == weights("plain")
+
+
+@pytest.mark.parametrize(
+    ("node", "told"),
+    [
+        ("w_ba7816bf8f1cfea414140de5dae2223b0361a396177a9cb410ff61f2015ad",
+         "ba7816bf8f1cfea414140de5dae2223b0361a396177a9cb410ff61f2015ad"),
+        ("w", ""),
+        ("w_0123", ""),
+        ("ba7816bf8f1cfea414140de5dae2223b0361a396177a9cb410ff61f2015adx", ""),
+    ],
+)  # fmt: skip
+def test_the_name_of_a_node_tells_a_digest_or_nothing(node: str, told: str) -> None:
+    [row] = told_by_names([WeightRange("g_weight_combined", 0, 3, "", node)])
+    assert row == WeightRange("g_weight_combined", 0, 3, told, node)
+    known = row._replace(sha256="5" * 64)
+    assert told_by_names([known]) == [known]
 
 
 def test_a_weight_directory_of_the_user_s_comes_first(cache: Path) -> None:
