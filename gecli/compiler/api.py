@@ -82,7 +82,7 @@ def compile_models(
     told when another process is waited for, `check_read` of each model and the files that it was loaded from; it may
     raise. Raises GecliError, and StoppedEarly.
     """
-    jobs = _jobs(models, options)
+    jobs = jobs_of_command(models, options)
     check_paths(jobs, options)
     note = directory_note(models, options.text("output") or "")
     report = CompileReport([], platform_setting(options).soc)
@@ -113,7 +113,8 @@ def compile_models(
     return report
 
 
-def _jobs(models: Sequence[str], options: Options) -> list[Job]:
+def jobs_of_command(models: Sequence[str], options: Options) -> list[Job]:
+    """One job for each model, or for each operator of --singleop. Raises InvalidOption, and InputError for that file."""
     if options.text("singleop") is None:
         return jobs_of(models, options.text("output"))
     from gecli.compiler.single_op import single_op_jobs

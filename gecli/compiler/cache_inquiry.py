@@ -13,12 +13,11 @@ from gecli.cache.model_cache import CacheDir, Lookup, find_request, look
 from gecli.cache.near_entries import near_entries
 from gecli.cache.recovery import adoptable
 from gecli.cache.stat_index import StatIndex
-from gecli.compiler.api import fingerprint, new_session
+from gecli.compiler.api import fingerprint, jobs_of_command, new_session
 from gecli.compiler.cache_setup import CacheOff, CacheSetup, cache_setup
 from gecli.compiler.cached_compile import CachedCompiler, Compiled, Work, uses_session
 from gecli.compiler.direct_hit import has_session_file
 from gecli.compiler.failures import combined
-from gecli.compiler.job import jobs_of
 from gecli.compiler.model_loading import load_all
 from gecli.compiler.session import Member, Session
 from gecli.compiler.session_cache import Missed, SessionCache
@@ -47,7 +46,7 @@ class Inquiry(NamedTuple):
 
 def inquire(models: Sequence[str], options: Options, progress: Callable[[str, str], None] | None) -> list[Inquiry]:
     """Search for every model as a compile with these options would. Raises GecliError as that compile does."""
-    jobs = jobs_of(models, options.text("output"))
+    jobs = jobs_of_command(models, options)
     setup = cache_setup(options, jobs)
     if isinstance(setup, CacheOff):
         return [Inquiry(job.source, "", "", Lookup(None, setup.reason or "disabled"), setup.note) for job in jobs]

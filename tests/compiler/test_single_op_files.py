@@ -96,6 +96,25 @@ def test_operators_are_kept_in_the_cache(place: Path, capsys: pytest.CaptureFixt
         assert Path(f"a/{name}.om").read_bytes() == Path(f"b/{name}.om").read_bytes()
 
 
+def test_why_answers_for_each_operator(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cache = ("--cache-dir", "c", "-o", "x/")
+    os.mkdir("c")
+    asked = ["cache", "why", "--singleop", "ops.json", *cache]
+    assert run([*asked, "--json", "--quiet"]) == 1
+    document = json.loads(capsys.readouterr().out)
+    assert [each["reason"] for each in document["models"]] == ["no_entry"] * 4
+    assert not document["would_hit"]
+    assert run(["compile", "--singleop", "ops.json", *cache]) == 0
+    capsys.readouterr()
+    assert run(asked) == 0
+    assert len([line for line in capsys.readouterr().out.splitlines() if "would hit" in line]) == 4
+    wider = {"op": "Add", "input_desc": [tensor(5, 4), tensor(4)], "output_desc": [tensor(5, 4)]}
+    (place / "ops.json").write_text(json.dumps([ADD, wider]))
+    assert run(asked) == 1
+    hit, miss = capsys.readouterr().out.splitlines()
+    assert "would hit" in hit and "would miss, no_entry" in miss
+
+
 def test_a_long_name_ends_in_a_digest(tmp_path: Path) -> None:
     inputs = [tensor(1, 2, 3, 4, 5, 6, 7, 8) for _ in range(9)]
     entry = {"op": "ConcatD", "input_desc": inputs, "output_desc": [tensor(9, 2, 3, 4, 5, 6, 7, 8)]}
