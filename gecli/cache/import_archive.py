@@ -137,7 +137,7 @@ class EntryImporter:
             return Imported(entry, "refused", why=conflict)
         stem = self._store(entry, sidecar)
         records.append(new_record(entry.key, stem, has_rdcpkt=RDCPKT in entry.files))
-        present.add(records[-1], sidecar, entry.files[OM].sha256)
+        present.add(records[-1], sidecar, entry)
         return Imported(entry, "imported", stem)
 
     def _require_om(self, entry: ArchivedEntry) -> None:

@@ -154,6 +154,28 @@ def test_another_entry_of_the_same_name_stays(store: Store, source: Path, target
     assert verify(str(target)).problems == []
 
 
+STATES_OF_VARIABLES = (b"", b"\x0a\x00", b"\x12\x00")
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0)])
+@pytest.mark.parametrize("archives", [1, 3])
+def test_an_entry_for_each_state_of_the_variables_is_kept(
+    archives: int, order: tuple[int, ...], store: Store, tmp_path: Path, target: Path
+) -> None:
+    data = []
+    for number in range(archives):
+        source = tmp_path / f"source{number}"
+        source.mkdir()
+        for state in order if archives == 1 else order[number : number + 1]:
+            store(directory=source, body=f"model {state}", rdcpkt=STATES_OF_VARIABLES[state] or None)
+        data.append(exported(source, "k"))
+    assert [each.state for one in data for each in imported(target, one)] == ["imported"] * 3
+    kept = [path.read_bytes() for path in target.glob("*.rdcpkt")]
+    assert sorted([b"", *kept]) == sorted(STATES_OF_VARIABLES)
+    assert verify(str(target), fast=True).problems == []
+    assert [each.state for one in data for each in imported(target, one)] == ["present"] * 3
+
+
 def test_only_the_keys_asked_for_are_imported(store: Store, source: Path, target: Path) -> None:
     for key in ("one", "two"):
         store(key, key, directory=source)
@@ -401,8 +423,24 @@ def test_an_entry_without_a_sidecar_is_known_by_its_content(target: Path, store:
     assert [found(f"model {number}") for number in range(4)] == [[each] for each in stems(target)] + [[]]
     present.remove(stems(target)[1])
     assert found("model 1") == []
-    present.add(new_record("k", "new", has_rdcpkt=False), None, hashlib.sha256(om_bytes("model 1")).hexdigest())
+    om = ArchivedFile("new.om", 1, hashlib.sha256(om_bytes("model 1")).hexdigest())
+    present.add(new_record("k", "new", has_rdcpkt=False), None, ArchivedEntry("k", "new", {".om": om}))
     assert found("model 1") == ["new"]
+
+
+def test_an_entry_without_a_sidecar_is_known_by_its_variables_too(target: Path, store: Store) -> None:
+    stem = store(rdcpkt=b"\x0a\x00", directory=target).stem
+    (target / f"{stem}.gecli.json").unlink()
+    present = PresentEntries(str(target), "k")
+    om = ArchivedFile("x.om", 1, hashlib.sha256(om_bytes("model")).hexdigest())
+
+    def found(rdcpkt: bytes | None) -> list[str]:
+        files = {".om": om}
+        if rdcpkt is not None:
+            files[".rdcpkt"] = ArchivedFile("x.rdcpkt", 1, hashlib.sha256(rdcpkt).hexdigest())
+        return [record.stem for record in present.same_as(ArchivedEntry("k", "x", files), None)]
+
+    assert (found(b"\x0a\x00"), found(b"\x12\x00"), found(None)) == ([stem], [], [])
 
 
 def test_an_entry_whose_sidecar_cannot_be_read_is_known_by_its_name(target: Path, store: Store) -> None:

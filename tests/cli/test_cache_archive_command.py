@@ -55,6 +55,20 @@ def test_an_entry_goes_to_another_directory_and_is_hit_there(gecli: Run, cache: 
     assert gecli("cache", "verify", "--cache-dir", "new").returncode == 0
 
 
+def test_a_session_that_left_entries_for_several_states_hits_after_an_import(gecli: Run, tmp_path: Path) -> None:
+    models = [str(REPOSITORY / f"samples/train/conv_{name}.json") for name in ("init", "train")]
+    compile_both = ("compile", *models, "-o", "train/", "--train", "--cache-dir")
+    assert gecli(*compile_both, "old", "--cache-create").returncode == 0
+    assert gecli("cache", "export", "--key", "*", "--cache-dir", "old", "-o", "a.tar").returncode == 0
+    done = gecli("cache", "import", "a.tar", "--cache-dir", "new", "--cache-create")
+    assert done.stdout.splitlines()[-1] == "imported 3 entries, 0 present already"
+    assert {path.name for path in (tmp_path / "new").glob("*.om")} == {
+        path.name for path in (tmp_path / "old").glob("*.om")
+    }
+    done = gecli(*compile_both, "new", "--require-cache")
+    assert (done.returncode, done.stdout.count("cache=hit"), done.stdout.count("cache=miss")) == (0, 2, 0)
+
+
 @pytest.mark.parametrize("option", ["--output", "--log-file"])
 @pytest.mark.parametrize("pattern", ["*.idx", "*.om", "cache.conf", ".gecli/*/*"])
 def test_no_output_overwrites_a_file_of_the_cache(option: str, pattern: str, gecli: Run, cache: Path) -> None:
