@@ -12,9 +12,11 @@ import onnx
 import onnx.numpy_helper
 import pytest
 
+from gecli.ir.dtype import DataType
 from gecli.report.inspect.extraction import unique_name
 
-from .conftest import REAL, REPOSITORY, Inspect
+from .conftest import REAL, REPOSITORY, Inspect, model_def, wide_om
+from .test_inspect_schemas import validator
 
 
 def test_every_weight_of_the_source_model_comes_out_again(inspect: Inspect, digits_om: Path) -> None:
@@ -143,3 +145,93 @@ def test_what_is_written_leaves_no_cycles_of_objects_behind(inspect: Inspect) ->
         gc.enable()
     count = sum(1 for path in Path("second").iterdir() if path.suffix == ".npy")
     assert count > 10 and extracting < reading + 10 * count
+
+
+def om_of_constants(*constants: tuple[str, DataType | int, list[int], bytes]) -> bytes:
+    """An OM with these constants (name, type, dims, bytes) in its weights."""
+    nodes, place, weights = [], 0, b""
+    for name, dtype, dims, data in constants:
+        number = dtype.proto if isinstance(dtype, DataType) else dtype
+        shape = " ".join(f"dim: {dim}" for dim in dims)
+        desc = f'dtype: {number} layout: "ND" weight_size: {len(data)} data_offset: {place} shape {{ {shape} }}'
+        value = f'attr {{ key: "value" value {{ t {{ desc {{ {desc} }} }} }} }}'
+        nodes.append(f'op {{ name: "{name}" type: "Const" {value} output_desc {{ {desc} }} }}')
+        place, weights = place + len(data), weights + data
+    text = 'name: "m" graph { name: "g" ' + " ".join(nodes) + " }"
+    return wide_om((0, model_def(text)), (1, weights))
+
+
+@pytest.mark.parametrize("dtype", DataType)
+def test_statistics_and_files_can_be_asked_of_every_type(dtype: DataType, tmp_path: Path, inspect: Inspect) -> None:
+    data = bytes(range(1, 1 + ((dtype.bits or 168) * 4 + 7) // 8))
+    (tmp_path / "m.om").write_bytes(om_of_constants(("c", dtype, [4], data)))
+    shown = inspect("m.om", "--tensors", "--stats", "--json")
+    assert (shown.status, shown.err) == (0, "")
+    row = json.loads(shown.out)["tensors"][0]
+    without_order = {"STRING", "STRING_REF", "COMPLEX32", "COMPLEX64", "COMPLEX128", "DUAL", "UNDEFINED"}
+    without_numpy = {"FLOAT4_E1M2", "HIFLOAT4"}
+    assert (row["stats"] is None) is (dtype.name in without_order | without_numpy)
+    assert inspect("m.om", "--tensors", "--stats").status == 0
+    assert inspect("m.om", "--extract", "all", "--to", "out").status == 0
+    array = np.load("out/c.npy")
+    assert array.size == (len(data) if dtype.name in ("STRING", "STRING_REF", "UNDEFINED") else 4)
+    if (dtype.bits or 8) % 8 == 0:
+        assert array.tobytes() == data
+
+
+def test_a_string_tensor_is_written_as_its_bytes_whatever_its_shape(tmp_path: Path, inspect: Inspect) -> None:
+    """A head of 16 bytes, and the text behind it."""
+    data = (16).to_bytes(8, "little") + (5).to_bytes(8, "little") + b"hello"
+    (tmp_path / "m.om").write_bytes(om_of_constants(("s", DataType.STRING, [1], data)))
+    shown = inspect("m.om", "--extract", "s", "--to", "out", "--json")
+    assert (shown.status, shown.err) == (0, "")
+    assert np.load("out/s.npy").tobytes() == data
+    sidecar = json.loads(Path("out/s.json").read_text())
+    assert (sidecar["dtype"], sidecar["storage_shape"]) == ("string", [1])
+
+
+def test_a_tensor_of_another_size_than_its_description_does_not_keep_the_others_back(
+    tmp_path: Path, inspect: Inspect
+) -> None:
+    good, wrong = bytes(16), bytes(range(16))
+    path = tmp_path / "m.om"
+    path.write_bytes(
+        om_of_constants(
+            ("first", DataType.FLOAT, [4], good), ("wrong", DataType.FLOAT, [1], wrong),
+            ("open", DataType.FLOAT, [-1], wrong), ("few", DataType.INT4, [9], b"abc"),
+            ("last", DataType.FLOAT, [4], good),
+        )
+    )  # fmt: skip
+    offset = path.read_bytes().index(wrong)
+    shown = inspect("m.om", "--extract", "all", "--to", "out", "--json")
+    document = json.loads(shown.out)
+    assert (shown.status, [row["name"] for row in document["tensors"]]) == (3, ["first", "last"])
+    assert sorted(json.loads(Path("out/manifest.json").read_text())) == ["first", "last"]
+    validator("extract").validate(document)
+    lacking = {row["name"]: (row["bytes"], row["available"]) for row in document["missing"]}
+    assert lacking == {"wrong": (4, 16), "open": (None, 16), "few": (5, 3)}
+    told = "m.om: 3 tensors are not written, the first 'wrong': its description DT_FLOAT ND [1] needs 4 bytes, 16 are"
+    assert f"{told} there at offset {offset}" in shown.err
+    assert "open, its description DT_FLOAT ND [-1] has dims that are not known" in inspect(
+        "m.om", "--extract", "open", "--to", "one"
+    ).out  # fmt: skip
+    advice = inspect("m.om", "--extract", "wrong", "--to", "one").err.splitlines()[-1].split("do: ")[1].split()
+    assert inspect(*advice[2:]).out.splitlines()[-1].startswith(f"{offset:08x}  00 01 02 03")
+
+
+def test_a_tensor_that_does_not_convert_does_not_keep_the_others_back(tmp_path: Path, inspect: Inspect) -> None:
+    text = (
+        'name: "m" graph { name: "g" '
+        'op { name: "odd" type: "Const" attr { key: "value" value { t { desc { dtype: 2 layout: "NC1HWC0" '
+        "weight_size: 128 shape { dim: 1 dim: 1 dim: 2 dim: 2 dim: 16 } "
+        'attr { key: "origin_format" value { s: "NCHW" } } attr { key: "origin_shape" value { list { i: 7 i: 3 i: 2 '
+        "i: 2 val_type: VT_LIST_INT } } } } } } } } "
+        'op { name: "plain" type: "Const" attr { key: "value" value { t { desc { dtype: 1 layout: "ND" weight_size: 16 '
+        "data_offset: 128 shape { dim: 4 } } } } } } }"
+    )
+    (tmp_path / "m.om").write_bytes(wide_om((0, model_def(text)), (1, bytes(144))))
+    shown = inspect("m.om", "--extract", "all", "--to", "out", "--origin-format")
+    assert (shown.status, Path("out/plain.npy").exists(), Path("out/odd.npy").exists()) == (3, True, False)
+    assert "not written: odd, it does not convert to NCHW" in shown.out
+    assert shown.err.splitlines()[-1].endswith("leave out --origin-format")
+    assert inspect("m.om", "--extract", "odd", "--to", "out").status == 0

@@ -15,15 +15,15 @@ from math import prod
 from typing import Any
 
 from gecli.artifacts.publish import publish_waiting, publishing
-from gecli.errors import Diagnostic, InputError, InvalidOption
+from gecli.errors import Diagnostic, InvalidOption
 from gecli.ir.dtype import DataType
-from gecli.ir.tensor_desc import TensorDesc
-from gecli.ir.weight import Absent
+from gecli.ir.weight import Absent, FileSlice
+from gecli.records import dataclass
 from gecli.report.inspect.attribute_values import desc_json
 from gecli.report.inspect.json_text import json_chunks
-from gecli.report.inspect.npy_header import npy_descr, npy_header
+from gecli.report.inspect.npy_header import is_opaque, npy_descr, npy_header, npy_name
 from gecli.report.inspect.subject import Subject
-from gecli.report.inspect.tensors import HeldTensor, external_weights, held_tensors
+from gecli.report.inspect.tensors import HeldTensor, bytes_needed, external_weights, held_tensors, look_at
 from gecli.report.inspect.view import PackedRows, View, cell
 from gecli.report.sizes import counted
 
@@ -35,26 +35,50 @@ DIGEST_BYTES = 32  # SHA-256
 NAMELESS = "(which has no name)"
 SHOWN_NAMES = 4  # tensors that an advice names
 SHOWN_FILES = 4  # weight files that a line names
+WHY_CHARACTERS = 400
 NAME_BYTES = 200  # leaves room for the suffixes below the usual limit of 255
 WIDENED = (DataType.INT4, DataType.INT2)  # written as int8
 
 
+@dataclass(frozen=True, slots=True)
+class Unwritten:
+    """A tensor that no file was made of; `needed` is None where its description says no size."""
+
+    tensor: HeldTensor
+    needed: int | None
+    available: int
+    why: str
+
+    def as_json(self) -> dict[str, Any]:
+        return {"name": self.tensor.name, "bytes": self.needed, "available": self.available, "why": self.why}
+
+
+class NoConversion(Exception):
+    """The stored form of a tensor does not go back to its origin form; the text says why."""
+
+
 def extract(subject: Subject, names: Sequence[str], directory: str, *, origin_format: bool = False) -> View:
-    """Write the named tensors, or `all`; one that is not whole in the file is an error among the subject's warnings.
+    """Write the named tensors, or `all`; one that cannot be written is an error among the subject's warnings.
 
     Raises InvalidOption for a name that is not there, OutputError.
     """
     wanted = held_tensors(subject) if ALL in names else _named(subject, names)
     taken: dict[str, int] = {}
-    missing: list[HeldTensor] = []
+    missing: list[Unwritten] = []
 
     def written() -> Iterator[dict[str, Any]]:
         waiting = 0
         for each in wanted:
-            if isinstance(each.weight.source, Absent):
-                missing.append(each)
+            unfit = _unfit(each)
+            if unfit is not None:
+                missing.append(unfit)
                 continue
-            yield _write(subject, each, directory, unique_name(each.name, taken), origin_format)
+            try:
+                row = _write(each, directory, unique_name(each.name, taken), origin_format)
+            except NoConversion as error:
+                missing.append(Unwritten(each, each.weight.source.nbytes, each.weight.source.nbytes, str(error)))
+                continue
+            yield row
             waiting += 1
             if waiting * WAITING_COST > WAITING_BYTES + subject.size_bytes:
                 publish_waiting()
@@ -65,8 +89,8 @@ def extract(subject: Subject, names: Sequence[str], directory: str, *, origin_fo
         _publish(os.path.join(directory, "manifest.json"), _manifest(rows))
     outside = Counter(row["file"] or NAMELESS for row in external_weights(subject)) if ALL in names else Counter[str]()
     if missing:
-        subject.warnings.append(_not_there(subject, missing))
-    lacking = [{"name": each.name, **_held(each)} for each in missing]
+        subject.warnings.append(_not_written(subject, missing))
+    lacking = [each.as_json() for each in missing]
     lines = _lines(rows, missing, directory, is_all=ALL in names, outside=outside)
     document = {"directory": directory, "tensors": rows.as_list(), "missing": lacking, "weight_files": dict(outside)}
     return View("extract", document, [lines])
@@ -74,7 +98,7 @@ def extract(subject: Subject, names: Sequence[str], directory: str, *, origin_fo
 
 def _lines(
     rows: PackedRows[dict[str, Any]],
-    missing: list[HeldTensor],
+    missing: list[Unwritten],
     directory: str,
     *,
     is_all: bool,
@@ -83,7 +107,7 @@ def _lines(
     for row in rows:
         yield f"{os.path.join(directory, row['file'])}  {cell(row['name'])}  {row['dtype']} {row['shape']}"
     for each in missing:
-        yield f"not written: {cell(each.name)}, {_lack(each)}"
+        yield f"not written: {cell(each.tensor.name)}, {cell(each.why, WHY_CHARACTERS)}"
     beside = ", each with its description in a .json beside it" if len(rows) else ""
     manifest = ", all of them in manifest.json" if is_all and len(rows) else ""
     yield f"{counted(len(rows), 'tensor')} written{beside}{manifest}"
@@ -114,26 +138,42 @@ def _named_bytes(name: str) -> bytes:
     return name.encode("utf-8", "surrogatepass") + b"\0"
 
 
-def _held(each: HeldTensor) -> dict[str, int]:
-    source = each.weight.source
-    return {"bytes": source.nbytes, "available": source.held_bytes if isinstance(source, Absent) else source.nbytes}
+def _unfit(each: HeldTensor) -> Unwritten | None:
+    """Why no file can have the elements of a tensor; None for one that can be written."""
+    source, desc = each.weight.source, each.weight.desc
+    if isinstance(source, Absent):
+        why = f"{source.held_bytes} of its {source.nbytes} bytes are in the file"
+        return Unwritten(each, source.nbytes, source.held_bytes, why)
+    if is_opaque(desc.dtype):
+        return None
+    needed, held = bytes_needed(desc), source.nbytes
+    if needed == held:
+        return None
+    at = f" at offset {source.offset_bytes}" if isinstance(source, FileSlice) else ""
+    asked = f"needs {needed} bytes" if needed is not None else "has dims that are not known"
+    return Unwritten(each, needed, held, f"its description {desc} {asked}, {held} are there{at}")
 
 
-def _lack(each: HeldTensor) -> str:
-    held = _held(each)
-    return f"{held['available']} of its {held['bytes']} bytes are in the file"
-
-
-def _not_there(subject: Subject, missing: list[HeldTensor]) -> Diagnostic:
+def _not_written(subject: Subject, missing: list[Unwritten]) -> Diagnostic:
     first = missing[0]
-    message = f"tensor {first.name!r} is not written: {_lack(first)}"
+    name, source = first.tensor.name, first.tensor.weight.source
+    message = f"tensor {name!r} is not written: {first.why}"
     if len(missing) > 1:
-        message = f"{len(missing)} tensors are not written, the first {first.name!r}: {_lack(first)}"
+        message = f"{len(missing)} tensors are not written, the first {name!r}: {first.why}"
+    if isinstance(source, Absent):
+        why = "what is not in the file cannot be extracted"
+        if subject.om is None:
+            why = "the file is a model without its OM, which has the WEIGHTS_DATA"
+        do = "extract them from a whole copy of the OM"
+    else:
+        why = "a .npy file has the elements that its shape and type say, no more and no fewer"
+        do = look_at(subject, first.tensor)
+        if first.needed == first.available:
+            why, do = "the data in their device format do not fit the origin format", "leave out --origin-format"
     return Diagnostic(
-        "G3012", f"{subject.path}: {message}", kind="bad-weights", file=subject.path, node=first.node,
-        why="what is not in the file cannot be extracted" if subject.om is not None else
-        "the file is a model without its OM, which has the WEIGHTS_DATA",
-        do="extract them from a whole copy of the OM",
+        "G3012", f"{subject.path}: {message}", kind="bad-weights", file=subject.path, node=first.tensor.node,
+        offset=source.offset_bytes if isinstance(source, FileSlice) else None, why=why, do=do,
+        expected=first.needed, actual=first.available,
     )  # fmt: skip
 
 
@@ -177,7 +217,7 @@ def _not_held(subject: Subject, name: str) -> InvalidOption:
     is_pattern = any(mark in name for mark in "*?[")
     near = [each for each in held if fnmatchcase(each, name)] if is_pattern else closest(name, held)
     shown = near[:SHOWN_NAMES]
-    why = f"{len(held)} tensors are there"
+    why = f"{counted(len(held), 'tensor')} {'is' if len(held) == 1 else 'are'} there"
     if is_pattern:
         why = f"--extract takes names and no patterns; of the {counted(len(held), 'tensor')} {len(near)} match this one"
     elif shown:
@@ -190,21 +230,23 @@ def _not_held(subject: Subject, name: str) -> InvalidOption:
     )  # fmt: skip
 
 
-def _write(subject: Subject, each: HeldTensor, directory: str, stem: str, origin_format: bool) -> dict[str, Any]:
+def _write(each: HeldTensor, directory: str, stem: str, origin_format: bool) -> dict[str, Any]:
     weight, file = each.weight, f"{stem}.npy"
     desc = weight.desc
     path = os.path.join(directory, file)
     if origin_format and (desc.logical_format != desc.format or desc.logical_shape != desc.shape):
         desc = desc.logical()
-        digest = _publish(path, _npy(_in_origin(subject, each), desc.shape))
+        digest = _publish(path, _npy(_in_origin(each), desc.shape))
+    elif is_opaque(desc.dtype):
+        digest = _publish(path, _streamed(each, (each.weight.source.nbytes,)))
     elif desc.dtype.bits is not None and desc.dtype.bits >= 8:
-        digest = _publish(path, _streamed(subject, each))
+        digest = _publish(path, _streamed(each, desc.shape))
     else:
-        digest = _publish(path, _npy(_narrow(subject, each), desc.shape))
+        digest = _publish(path, _npy(_narrow(each), desc.shape))
     sidecar = {
         "name": each.name,
         "node": each.node,
-        "dtype": desc.dtype.numpy_name,
+        "dtype": npy_name(desc.dtype),
         "format": desc.format.name,
         "storage_shape": list(desc.shape),
         "origin_format": desc.logical_format.name,
@@ -217,32 +259,25 @@ def _write(subject: Subject, each: HeldTensor, directory: str, stem: str, origin
     return {"name": each.name, "file": file, "sha256": digest, "dtype": sidecar["dtype"], "shape": shown["shape"]}
 
 
-def _streamed(subject: Subject, each: HeldTensor) -> Iterable[bytes]:
+def _streamed(each: HeldTensor, shape: tuple[int, ...]) -> Iterable[bytes]:
     """The file's bytes under a header: nothing is held."""
-    desc = each.weight.desc
-    if not desc.is_static or desc.nbytes != each.weight.source.nbytes:
-        raise _does_not_fit(subject, each)
-    yield npy_header(npy_descr(desc.dtype), desc.shape)
+    yield npy_header(npy_descr(each.weight.dtype), shape)
     yield from each.weight.chunks()
 
 
-def _narrow(subject: Subject, each: HeldTensor) -> Any:
+def _narrow(each: HeldTensor) -> Any:
     """Types of less than a byte: one element a byte."""
     import numpy as np
 
     from gecli.ir.packing import unpack
 
     desc = each.weight.desc
-    if desc.dtype.bits is None:
-        return np.frombuffer(each.weight.source.read(), np.uint8)
-    try:
-        values = unpack(each.weight.source.read(), desc.dtype, desc.shape)
-    except ValueError as error:
-        raise _does_not_fit(subject, each) from error
+    values = unpack(each.weight.source.read(), desc.dtype, desc.shape)
     return values.astype(np.int8) if desc.dtype in WIDENED else values.view(np.uint8)
 
 
-def _in_origin(subject: Subject, each: HeldTensor) -> Any:
+def _in_origin(each: HeldTensor) -> Any:
+    """The elements in the origin format. Raises NoConversion."""
     import numpy as np
 
     from gecli.ir.packing import unpack
@@ -254,20 +289,8 @@ def _in_origin(subject: Subject, each: HeldTensor) -> Any:
         array = unpack(each.weight.source.read(), desc.dtype, desc.shape)
         moved = transfer(array, desc, desc.logical())
     except (ValueError, TransferError) as error:
-        raise InputError(
-            "G3012", f"{subject.path}: tensor {each.name!r} cannot be converted to {desc.logical_format.name}",
-            kind="bad-weights", file=subject.path, node=each.node, why=str(error), do="leave out --origin-format",
-        ) from error  # fmt: skip
+        raise NoConversion(f"it does not convert to {desc.logical_format.name}: {error}") from error
     return np.ascontiguousarray(moved).view(npy_descr(desc.dtype))
-
-
-def _does_not_fit(subject: Subject, each: HeldTensor) -> InputError:
-    desc: TensorDesc = each.weight.desc
-    return InputError(
-        "G3012", f"{subject.path}: tensor {each.name!r} has {each.weight.source.nbytes} bytes, its shape needs others",
-        kind="bad-weights", file=subject.path, node=each.node, why=f"the description is {desc}",
-        do="gecli inspect-om FILE --tensors",
-    )  # fmt: skip
 
 
 def _npy(array: Any, shape: tuple[int, ...]) -> Iterable[bytes]:

@@ -13,12 +13,25 @@ _ROOM_TO_GROW = 21  # numpy leaves this many characters for the first dim, so th
 _KINDS = {"float": "f", "int": "i", "uint": "u", "complex": "c"}
 
 
+def is_opaque(dtype: DataType) -> bool:
+    """True for types whose elements have no size of their own: bytes are all that can be said of a tensor of them.
+
+    Of strings a compiler stores a head of 16 bytes each and the texts behind the heads.
+    """
+    return dtype.bits is None or dtype.numpy_name == "object"
+
+
+def npy_name(dtype: DataType) -> str:
+    """What a description of the file calls the elements that its raw bits or bytes stand for."""
+    return dtype.serial.removeprefix("DT_").lower() if is_opaque(dtype) else dtype.numpy_name
+
+
 def npy_descr(dtype: DataType) -> str:
     """A type that every reader of `.npy` knows: raw bits for those that numpy lacks, bytes for those of no size."""
     name = dtype.numpy_name
     if name == "bool":
         return "|b1"
-    size = dtype.itemsize if dtype.bits is not None and dtype.bits % 8 == 0 and name != "object" else 1
+    size = 1 if is_opaque(dtype) or (dtype.bits or 0) % 8 else dtype.itemsize
     if size not in (1, 2, 4, 8, 16):
         return f"|V{size}"
     kind = _KINDS.get(name.rstrip("0123456789"), "u") if dtype.is_numpy_builtin else "u"

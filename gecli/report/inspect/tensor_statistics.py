@@ -9,6 +9,8 @@ import numpy as np
 from gecli.ir.packing import unpack
 from gecli.ir.weight import Weight
 
+NUMBERS = "biufV"  # kinds of numpy that have an order; V are those of ml_dtypes
+
 
 def tensor_statistics(weight: Weight) -> dict[str, Any] | None:
     """Figures over all elements; None for types without numbers and for data that do not fit the description."""
@@ -20,7 +22,7 @@ def tensor_statistics(weight: Weight) -> dict[str, Any] | None:
         item = np.dtype(dtype.numpy)
     except (ValueError, TypeError):
         return None
-    if item.kind == "c" or item.names:
+    if item.kind not in NUMBERS or item.names:
         return None
     step = max(item.itemsize, 1) if bits >= 8 else 1
     totals = _Totals()

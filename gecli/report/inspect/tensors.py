@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator
 from itertools import chain
 from typing import Any
 
 from gecli.errors import Diagnostic
 from gecli.ir.attributes import CONST_TYPES, SHA256_ATTR
+from gecli.ir.tensor_desc import TensorDesc
 from gecli.ir.weight import Absent, FileSlice, Weight
 from gecli.records import dataclass
 from gecli.report.inspect.attribute_values import desc_json
 from gecli.report.inspect.nodes import WHOLE_NAME, weights_of
+from gecli.report.inspect.npy_header import is_opaque
 from gecli.report.inspect.subject import Subject
 from gecli.report.inspect.view import Block, PackedRows, Rows, Table, View, cell
 from gecli.report.sizes import counted, dtype_text, shape_text, size_text
@@ -151,23 +154,34 @@ def _place(subject: Subject, offset: int) -> tuple[str, int | None]:
     return "inline", None
 
 
+def bytes_needed(desc: TensorDesc) -> int | None:
+    """What a description says of the size; None where it says nothing: unknown dims, types without a size."""
+    return desc.nbytes if desc.is_static and not is_opaque(desc.dtype) else None
+
+
 def _check_size(subject: Subject, each: HeldTensor) -> None:
-    desc, held = each.weight.desc, each.weight.source.nbytes
-    if held == 0 or not desc.is_static or desc.dtype.bits is None:
+    source = each.weight.source
+    needed, held = bytes_needed(each.weight.desc), source.nbytes
+    if held == 0 or needed is None or needed == held:
         return
-    expected = desc.nbytes
-    if expected != held:
-        subject.warn(
-            Diagnostic(
-                "G3012",
-                f"tensor {each.name!r} has {held} bytes, its description needs {expected}",
-                kind="bad-weights",
-                file=subject.path,
-                node=each.node,
-                expected=expected,
-                actual=held,
-            )
+    message = f"tensor {each.name!r} has {held} bytes, its description {each.weight.desc} needs {needed}"
+    offset = source.offset_bytes if isinstance(source, FileSlice) else None
+    at = "" if offset is None else f" (offset {offset})"
+    subject.warn(
+        Diagnostic(
+            "G3012", f"{subject.path}: {message}{at}", kind="bad-weights", file=subject.path, node=each.node,
+            offset=offset, why="shape and type of the node do not fit the bytes that it has", do=look_at(subject, each),
+            expected=needed, actual=held,
         )
+    )  # fmt: skip
+
+
+def look_at(subject: Subject, each: HeldTensor) -> str:
+    """The command that shows what a file has of a tensor."""
+    source, file = each.weight.source, shlex.quote(subject.path)
+    if isinstance(source, FileSlice) and source.nbytes:
+        return f"gecli inspect-om {file} --hex file:{source.offset_bytes}:{source.nbytes}"
+    return f"gecli inspect-om {file} --nodes --name {shlex.quote(each.node)} --show attrs,weights"
 
 
 def external_weights(subject: Subject) -> Iterator[dict[str, Any]]:
