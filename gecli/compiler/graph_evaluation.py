@@ -154,14 +154,11 @@ class GraphEvaluator:
         return known[1]
 
     def _read(self, port: Port, frame: _Frame) -> Array:
-        node = port.node
-        if node.is_variable:
-            name = node.ref_variable or node.name
+        name = _held_in(port, frame)
+        if name is not None:
             if name not in self._state:
                 raise NotEvaluable(f"variable {name!r} has no value")
             return self._state[name]
-        if node in frame.aliases:
-            return self._state[frame.aliases[node]]
         if port not in frame.values:
             raise NotEvaluable(f"{port} has no value")
         return frame.values[port]
@@ -301,6 +298,32 @@ class GraphEvaluator:
         if port.node.is_variable and port.node.ref_variable is None:
             return port.node.name
         return frame.aliases.get(port.node)
+
+
+def _held_in(port: Port, frame: _Frame) -> str | None:
+    """The variable in whose memory a port lies: what a node has written there is read as it is when it is read."""
+    seen: set[Port] = set()
+    while port not in seen:
+        seen.add(port)
+        node = port.node
+        if node.is_variable:
+            return node.ref_variable or node.name
+        if node in frame.aliases:
+            return frame.aliases[node]
+        attrs = node.output_descs[port.index].attrs if port.index < len(node.output_descs) else {}
+        for mark in MARKS if attrs else ():
+            if mark in attrs:
+                return str(attrs[mark])
+        slot = 0 if node.type == "RefIdentity" else _slot_written(port)
+        source = None if slot is None else node.inputs[slot]
+        if source is None:
+            return None
+        port = source
+    return None
+
+
+def _slot_written(port: Port) -> int | None:
+    return next((slot for slot, index in _places_of_writes(port.node) if index == port.index), None)
 
 
 def _places_of_writes(node: OpDesc) -> Iterator[tuple[int, int]]:

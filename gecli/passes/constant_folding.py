@@ -89,13 +89,16 @@ def fold(graph: Graph, node: OpDesc) -> bool:
 
 
 def replace_by_constants(graph: Graph, node: OpDesc, results: list[Weight]) -> None:
-    """Put one Const for each output in the node's place; control edges move to the first."""
+    """Put one Const for each output in the node's place; control edges move to the first.
+
+    It also waits for what the constants wait for that the node read: they order a write that stores the result.
+    """
     consts = []
     for index, weight in enumerate(results):
         name = node.name if not index else f"{node.name}_{index}"
         consts.append((Port(node, index), weight, name))
     users = {port: graph.consumers(port) for port, _, _ in consts}
-    before, after, near = list(node.control_in), list(node.control_out), node
+    before, after, near = _awaited(node), list(node.control_out), node
     rank_keeper = OpDesc("", "Const")
     rank_keeper.rank = near.rank
     graph.remove(node)
@@ -106,10 +109,26 @@ def replace_by_constants(graph: Graph, node: OpDesc, results: list[Weight]) -> N
             graph.connect(const.out(), use.node, use.slot)
         if position == 0:
             for each in before:
-                if each.type != "Const":
-                    graph.add_control(each, const)
+                graph.add_control(each, const)
             for each in after:
                 graph.add_control(const, each)
+
+
+def _awaited(node: OpDesc) -> list[OpDesc]:
+    """What must run before a node, other than constants."""
+    found: dict[OpDesc, None] = {}
+    seen = {node}
+    waiting = [node]
+    while waiting:
+        each = waiting.pop()
+        read = (port.node for port in each.inputs if port is not None and _is_const(port))
+        for before in (*each.control_in, *read):
+            if before.type != "Const":
+                found[before] = None
+            elif before not in seen:
+                seen.add(before)
+                waiting.append(before)
+    return list(found)
 
 
 def _is_const(port: Port) -> bool:

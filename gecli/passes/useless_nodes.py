@@ -9,6 +9,7 @@ from gecli.ir.graph import Graph
 from gecli.ir.op_desc import OpDesc
 from gecli.ir.surgery import isolate
 from gecli.passes.base import Pass, PassContext, Stage
+from gecli.passes.write_order import may_be_written_behind
 
 IDENTITIES = frozenset(("Identity", "StopGradient", "PreventGradient", "Snapshot", "GuaranteeConst"))
 RESHAPES = frozenset(("Reshape", "Flatten", "FlattenV2", "SqueezeV2", "UnsqueezeV2", "Expand", "BroadcastTo"))
@@ -33,7 +34,7 @@ class IdentityRemove(Pass):
 def _is_plain_copy(graph: Graph, node: OpDesc) -> bool:
     """An Identity of a variable is a read at that moment, and one between input and output keeps them apart."""
     source = node.inputs[0] if node.inputs else None
-    if source is None or source.node.is_variable:
+    if source is None or source.node.is_variable or may_be_written_behind(source):
         return False
     to_output = any(use.node.type == "NetOutput" for use in node.users[0])
     return not (to_output and source.node.type in DATA_TYPES)
@@ -53,7 +54,9 @@ class NoUseReshapeRemove(Pass):
                 source = node.inputs[0] if node.inputs else None
                 if source is None or source.node.is_variable or not node.output_descs[0].is_static:
                     continue
-                if source.desc.shape == node.output_descs[0].shape and not _between_input_and_output(node):
+                if source.desc.shape != node.output_descs[0].shape or _between_input_and_output(node):
+                    continue
+                if not may_be_written_behind(source):
                     isolate(each, node)
                     counts["nodes_removed"] += 1
         return counts
@@ -72,7 +75,10 @@ class UnchangedTransposeRemove(Pass):
             for node in each.nodes_of("TransposeD"):
                 desc = node.input_descs[0]
                 perm = node.attrs.get("perm", ())
-                if desc is None or not desc.is_static or _between_input_and_output(node):
+                source = node.inputs[0] if node.inputs else None
+                if source is None or desc is None or not desc.is_static or _between_input_and_output(node):
+                    continue
+                if may_be_written_behind(source):
                     continue
                 if all(dim == 1 or perm[axis] == axis for axis, dim in enumerate(desc.shape)):
                     isolate(each, node)

@@ -16,6 +16,7 @@ from gecli.ir.surgery import insert_on_edge
 from gecli.ir.tensor_desc import NO_ATTRS
 from gecli.passes.base import Pass, PassContext, Stage
 from gecli.passes.facts import Fact
+from gecli.passes.memory_reads import state_reads
 from gecli.passes.written_inputs import writes_at
 
 VAR_LIKE_TYPES = VARIABLE_TYPES | {"RefData"}
@@ -53,6 +54,8 @@ class VariablePrepare(Pass):
                 for ref in add_refs(each, variable):
                     counts["refs_added"] += 1
                     ctx.record(self.name, "ref_added", variable=variable.name, node=ref.name)
+        for each in graph.all_graphs():
+            counts += state_reads(each)
         return counts
 
 
@@ -94,7 +97,7 @@ def add_refs(graph: Graph, variable: OpDesc) -> list[OpDesc]:
             added += _insert_ref(graph, variable, write)
             continue
         further = list(_writes_behind(graph, write.node.out(write.output)))
-        if not further or write.node.control_out:
+        if not further or _is_followed(write.node, further):
             added += _append_ref(graph, variable, write.node, write.output)
         # A loop of references leads back to a write that was seen (GE never ends there).
         for each in reversed(further):
@@ -111,6 +114,20 @@ def _writes_behind(graph: Graph, port: Port) -> Iterator[_Write]:
             yield from _writes_behind(graph, use.node.out())
         for slot, output in writes_at(use):
             yield _Write(use.node, slot, output)
+
+
+def _is_followed(writer: OpDesc, further: list[_Write]) -> bool:
+    """Whether anything but the next writers comes behind a writer: it may read the variable.
+
+    GE asks for control edges only. What the graph returns is there when it ends.
+    """
+    if writer.control_out:
+        return True
+    known = {each.node for each in further}
+    behind = (use.node for users in writer.users for use in users)
+    return any(
+        node not in known and not node.is_variable and node.type not in ("RefIdentity", "NetOutput") for node in behind
+    )
 
 
 def is_ref_to(node: OpDesc, variable: str) -> bool:

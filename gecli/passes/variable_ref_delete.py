@@ -52,9 +52,10 @@ class VariableRefDelete(Pass):
             if node.ref_variable is not None
         ]
         plans = [_plan(each, ref, names) for each, ref in refs]
+        again = {name for name, count in Counter(ref.ref_variable for _, ref in refs).items() if count > 1}
         for (each, ref), uses in zip(refs, plans, strict=True):
             assert ref.ref_variable is not None
-            ports = [_marked(use, ref, counts) for use in uses]
+            ports = [_marked(use, ref, counts, is_written_again=ref.ref_variable in again) for use in uses]
             ctx.record(
                 self.name, "stored_by", variable=ref.ref_variable, node=ref.name, outputs=[str(port) for port in ports]
             )
@@ -80,7 +81,7 @@ def _inner_uses(graph: Graph, port: Port, ref: OpDesc) -> list[Use]:
     found: list[Use] = []
     for name in port.node.subgraphs:
         output = graph.subgraphs[name].net_output
-        slot = None if output is None else _slot_of(output, port.index)
+        slot = None if output is None else returned_slot(output, port.index)
         if output is None or slot is None:
             continue
         inner = output.inputs[slot]
@@ -96,11 +97,15 @@ def _source(use: Use) -> Port:
     return port
 
 
-def _marked(use: Use, ref: OpDesc, counts: Counter[str]) -> Port:
-    """Mark the output that becomes the variable's content; a copy of it where it lies elsewhere."""
+def _marked(use: Use, ref: OpDesc, counts: Counter[str], *, is_written_again: bool) -> Port:
+    """Mark the output that becomes the variable's content; a copy of it where it lies elsewhere or is read by others.
+
+    Those others may be behind the next write to the variable.
+    """
     port, variable = _source(use), ref.ref_variable
     assert variable is not None
-    if _lies_elsewhere(port, variable) or _runs_before(port.node, ref):
+    is_kept = is_written_again and len(port.node.users[port.index]) > 1 and not _is_written(port)
+    if _lies_elsewhere(port, variable) or is_kept or _runs_before(port.node, ref):
         graph = use.node.graph
         name = graph.unique_name(f"TensorMove_{port.node.name}_{port.index}_TO_{variable}")
         desc = replace(port.desc, attrs=NO_ATTRS)
@@ -127,17 +132,14 @@ def _lies_elsewhere(port: Port, variable: str) -> bool:
     return False
 
 
+def _is_written(port: Port) -> bool:
+    """Whether an operator shows in this output what it has written in place."""
+    return any(write.output == port.index for write in writes_of(port.node))
+
+
 def _runs_before(producer: OpDesc, ref: OpDesc) -> bool:
     """Whether something must run before the ref, but not before what produces its data."""
     return any(before is not producer and before not in producer.control_in for before in ref.control_in)
-
-
-def _slot_of(output: OpDesc, index: int) -> int | None:
-    """Which input of a subgraph's NetOutput becomes output `index` of the calling node."""
-    marks = [None if desc is None else desc.attrs.get(PARENT_NODE_INDEX) for desc in output.input_descs]
-    if any(mark is not None for mark in marks):
-        return marks.index(index) if index in marks else None
-    return index if index < len(output.inputs) else None
 
 
 def _broken(ref: OpDesc, why: str) -> CompileError:

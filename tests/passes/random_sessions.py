@@ -27,15 +27,36 @@ Steps = tuple[TransStep, ...]
 PLATFORM = platform_of("Ascend910B1")
 ORIGINS = (Format.NCHW, Format.NHWC, Format.HWCN)
 WRITERS = ("none", "none", "add", "add behind", "store back", "assign")
+SOURCES = ("variable", "first", "second")
+# Before the second write; converted before it, read at any time; behind it by a control or a data edge; an output.
+TIMES = ("between", "kept", "control", "data", "end")
+
+
+@dataclass(frozen=True)
+class LateRead:
+    """Who reads behind the first write: the variable, or what the first or second writer gave, and when."""
+
+    source: str
+    steps: Steps
+    when: str
+
+
+@dataclass(frozen=True)
+class Behind:
+    """A second write to a variable, through it or through what the first writer gave, and readers around it."""
+
+    through: str
+    reads: tuple[LateRead, ...]
 
 
 @dataclass(frozen=True)
 class Use:
-    """How one graph uses one variable: the conversions of each reader, and who writes it."""
+    """How one graph uses one variable: the conversions of each reader, who writes it, and what comes behind."""
 
     readers: tuple[Steps, ...]
     writer: str
     writer_steps: Steps
+    behind: Behind | None = None
 
 
 @dataclass(frozen=True)
@@ -75,7 +96,17 @@ def uses(draw: st.DrawFn, declared: TensorDesc, main: Steps) -> Use:
         readers.append(chain if draw(st.booleans()) else chain[: draw(st.integers(0, len(chain)))])
     writer = draw(st.sampled_from(WRITERS))
     steps = main if draw(st.integers(0, 3)) else draw(chains(declared))
-    return Use(tuple(readers), writer, steps)
+    behind = draw(seconds(declared, main)) if writer != "none" and draw(st.booleans()) else None
+    return Use(tuple(readers), writer, steps, behind)
+
+
+@st.composite
+def seconds(draw: st.DrawFn, declared: TensorDesc, main: Steps) -> Behind:
+    reads = []
+    for _ in range(draw(st.integers(0, 3))):
+        chain = main if draw(st.integers(0, 3)) else draw(chains(declared))
+        reads.append(LateRead(draw(st.sampled_from(SOURCES)), chain, draw(st.sampled_from(TIMES))))
+    return Behind(draw(st.sampled_from(SOURCES[:2])), tuple(reads))
 
 
 @st.composite
@@ -137,7 +168,12 @@ def _graph(plan: Plan, number: int, used: dict[str, Use], dynamic: bool) -> Grap
             port = _convert(graph, variable.out(), steps, f"{name}_r{index}")
             reads.append(_apply(graph, "Abs", f"{name}_read{index}", port))
         outputs += reads
-        refs += _written(graph, name, variable, use, reads)
+        first, stored = _written(graph, name, variable, use, reads)
+        refs += [stored] if stored is not None else []
+        if use.behind is not None and first is not None and stored is not None:
+            late, last = _read_behind(graph, variable, use, first, stored)
+            outputs += late
+            refs.append(last)
     if dynamic:
         free = graph.create("Data", "free", output_descs=[TensorDesc(DataType.FLOAT, (-1,), Format.ND)])
         outputs.append(_apply(graph, "Abs", "free_abs", free.out()))
@@ -170,19 +206,22 @@ def called(graph: Graph, type: str) -> Graph:
     return root
 
 
-def _written(graph: Graph, name: str, variable: OpDesc, use: Use, reads: list[Port]) -> list[OpDesc]:
-    """Nodes that must run; the readers come before the write, so that no order is left open."""
+def _written(
+    graph: Graph, name: str, variable: OpDesc, use: Use, reads: list[Port]
+) -> tuple[Port | None, OpDesc | None]:
+    """What a writer gives, and the node that must run; readers come before it, so that no order is left open."""
     declared = variable.output_descs[0]
     steps = use.writer_steps
     back = tuple(step.swapped() for step in reversed(steps))
     if use.writer == "none":
-        return []
+        return None, None
     if use.writer in ("add", "assign"):
         delta = _constant(graph, f"{name}_delta", declared)
         type = "AssignAdd" if use.writer == "add" else "Assign"
         writer = graph.create(type, f"{name}_upd", output_descs=[declared])
         feed(graph, writer, variable.out(), _apply(graph, "Abs", f"{name}_value", delta))
-        return _after(graph, reads, writer)
+        _after(graph, reads, writer)
+        return writer.out(), writer
     if use.writer == "add behind":
         port = _convert(graph, variable.out(), steps, f"{name}_into")
         delta = _convert(graph, _constant(graph, f"{name}_delta", declared), steps, f"{name}_with")
@@ -195,13 +234,50 @@ def _written(graph: Graph, name: str, variable: OpDesc, use: Use, reads: list[Po
     ref = graph.create("Variable", f"{name}_back", attrs={"ref_var_src_var_name": name}, output_descs=[declared])
     feed(graph, ref, _convert(graph, stored, back, f"{name}_back"))
     _after(graph, reads, writer)
-    return [ref]
+    return stored, ref
 
 
-def _after(graph: Graph, reads: list[Port], writer: OpDesc) -> list[OpDesc]:
+def _read_behind(graph: Graph, variable: OpDesc, use: Use, first: Port, stored: OpDesc) -> tuple[list[Port], OpDesc]:
+    """The outputs around a second write, and its writer. Each reader and each writer is ordered with the second one."""
+    assert use.behind is not None
+    name, declared = variable.name, variable.output_descs[0]
+    by_reference = use.behind.through == "first"
+    steps = use.writer_steps if by_reference and stored.is_variable else ()
+    more = _convert(graph, _constant(graph, f"{name}_more", declared), steps, f"{name}_with_more")
+    port = first if by_reference and not stored.is_variable else variable.out()
+    port = _convert(graph, port, steps, f"{name}_again")
+    writer = feed(graph, graph.create("AssignAdd", f"{name}_second", output_descs=[more.desc]), port, more)
+    graph.add_control(stored, graph.node(f"{name}_again_0") if steps else writer)
+    last = writer
+    if steps:
+        last = graph.create("Variable", f"{name}_last", attrs={"ref_var_src_var_name": name}, output_descs=[declared])
+        back = tuple(step.swapped() for step in reversed(steps))
+        feed(graph, last, _convert(graph, writer.out(), back, f"{name}_last"))
+    sources = {"variable": variable.out(), "first": first, "second": writer.out()}
+    outputs = []
+    for number, read in enumerate(use.behind.reads):
+        port, label = sources[read.source], f"{name}_late{number}"
+        steps = read.steps if port.desc.same_storage(declared) else ()
+        early = read.when in ("between", "kept") and read.source != "second"
+        if read.when == "end":
+            outputs.append(port)
+        elif read.when == "data" and port.desc.same_storage(declared) and last is writer:
+            behind = _apply(graph, "Neg", f"{label}_behind", writer.out())
+            outputs.append(feed(graph, graph.create("Add", label, output_descs=[declared]), port, behind).out())
+        else:
+            end = _convert(graph, port, steps, label)
+            out = _apply(graph, "Abs", label, end)
+            begin = graph.node(f"{label}_0") if steps else out.node
+            graph.add_control(stored if early else last, begin)
+            if early:
+                graph.add_control(end.node if steps and read.when == "kept" else out.node, writer)
+            outputs.append(out)
+    return outputs, last
+
+
+def _after(graph: Graph, reads: list[Port], writer: OpDesc) -> None:
     for port in reads:
         graph.add_control(port.node, writer)
-    return [writer]
 
 
 def numbers(desc: TensorDesc) -> Weight:

@@ -123,7 +123,7 @@ def test_a_reader_behind_a_write_and_an_output_have_conversions_of_their_own(ctx
         "a": "v_trans_1:0",
         "r": "v_trans_1_1:0",
     }
-    assert [node.name for node in graph.node("v_trans_0_1").control_in] == ["s"]
+    assert [node.name for node in graph.node("v_trans_0_1").control_in] == ["s", "v_TO_a_REF_0"]
     assert str(graph.outputs[2]) == "v_trans_1_2:0"
     assert [node.name for node in graph.node("v_trans_0_2").control_in] == ["v_TO_a_REF_0"]
     before = text(graph)
