@@ -238,7 +238,7 @@ def _version_needs(
         same = None if given is None else cann_version(package) == given
         found.append(_need("version", f"operator package {package}", found=same,
                            why="a model of dynamic shapes needs exactly this one"))  # fmt: skip
-    if _is_own(writer):
+    if _is_own(writer) and subject.kind == "om":
         against = why_not_run(subject, thoroughly=asked)
         found.append(_need("loader", "gecli run", found=False if against else True if asked else None,
                            why=against or "its tasks are simulated: no device executes them"))  # fmt: skip

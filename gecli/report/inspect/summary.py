@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
-from gecli.artifacts.om_file import OmFile, read_om
+from gecli.artifacts.om_file import OmFile
 from gecli.artifacts.partition_table import PartitionType
-from gecli.errors import InputError
 from gecli.ir.weight import FileSlice
+from gecli.report.inspect.inner_models import inner_rows
 from gecli.report.inspect.interface import bytes_in_features, interface_facts
 from gecli.report.inspect.load_needs import ANYWHERE, LoadTarget, check_target, lacks, load_needs, loads
 from gecli.report.inspect.model_info import compare_info_list
@@ -23,22 +23,13 @@ from gecli.report.inspect.tensors import external_weights, held_tensors
 from gecli.report.inspect.variables import variable_totals
 from gecli.report.inspect.view import PackedRows, View
 from gecli.report.sizes import dtype_text, shape_text
-from gecli.wire.om_faults import om_problem
-from gecli.wire.walker import LENGTH_DELIMITED
 
-if TYPE_CHECKING:
-    from gecli.loading.sniff import Outline
-    from gecli.wire.byte_source import FileSource
-
-MAX_NESTING = 4  # OM files inside OM files; a file cannot make the inspection go on for ever
 MEMORY_ATTRS = (
     "memory_size", "zero_copy_memory_size", "weight_size", "variable_size", "p2p_memory_size",
     "session_scope_memory_size", "host_memory_size", "host_svm_size", "stream_num", "event_num", "label_num",
     "notify_num", "batch_num", "session_id", "task_gen_base_addr", "task_gen_weight_addr", "task_gen_variable_addr",
     "task_gen_host_base_addr", "task_gen_host_svm_base_addr",
 )  # fmt: skip
-FLOW_NAME, FLOW_TYPE, FLOW_OM_DATA, FLOW_GRAPH, FLOW_FILE = 1, 2, 3, 4, 9  # fields of SubmodelDef
-MAX_PATH_BYTES = 4096
 
 
 def summary_view(subject: Subject, target: LoadTarget = ANYWHERE, *, recursive: bool = False) -> View:
@@ -65,7 +56,7 @@ def summary_facts(subject: Subject, target: LoadTarget = ANYWHERE, *, recursive:
             "wide": om.wide,
             "model_count": len(om.models),
             "partitions": partition_rows(om),
-            "nested": _nested(subject, om, MAX_NESTING if recursive else 1),
+            "nested": inner_rows(subject, om, recursive=recursive),
         }
     if subject.kind not in ("bundle", "preload"):
         facts |= _model_facts(subject)
@@ -212,66 +203,6 @@ def _kernel_counts(subject: Subject) -> dict[str, int]:
     code = stored_code(subject)
     size = sum(row["size"] for row in code["kernels"])
     return {"count": len(code["kernels"]), "bytes": size, "libraries": len(code["libraries"])}
-
-
-def _nested(subject: Subject, om: OmFile, depth: int) -> list[dict[str, Any]]:
-    """The OM files inside a bundle or flow model, `depth` levels deep."""
-    found: list[dict[str, Any]] = []
-    if om.kind == "bundle":
-        unnamed = {"name": None, "type": None, "file": None}
-        parts = [part for part in om.root.partitions if part.type == PartitionType.BUNDLE_MODEL_INFO]
-        found = [{**unnamed, "offset": part.offset_bytes, "size": part.size_bytes} for part in parts]
-    elif om.kind == "flow":
-        found = list(_submodels(subject, om))
-    for entry in found:
-        if "kind" in entry:
-            continue
-        offset, size = entry["offset"], entry["size"]
-        try:
-            inner = read_om(om.path, base=offset, size=size)
-            entry |= {"kind": inner.kind, "header_name": inner.header.name, "partitions": partition_rows(inner)}
-            entry["nested"] = _nested(subject, inner, depth - 1) if depth > 1 else []
-        except InputError as error:
-            subject.warn(*error.diagnostics)
-            entry |= {"kind": error.kind or "not-om", "header_name": None, "partitions": [], "nested": []}
-    return found
-
-
-def _submodels(subject: Subject, om: OmFile) -> Iterator[dict[str, Any]]:
-    """Each submodel of a flow model: where its OM is; `kind` says what those have that hold none.
-
-    A file that a submodel names is not opened. One that is no message is a warning.
-    """
-    from gecli.loading.sniff import outline
-    from gecli.wire.byte_source import FileSource
-
-    for part in om.root.partitions:
-        if part.type != PartitionType.FLOW_SUBMODEL:
-            continue
-        with FileSource(om.path, part.offset_bytes, part.size_bytes) as source:
-            fields = outline(source, 0, part.size_bytes)
-            texts = [_outline_text(source, fields, number) for number in (FLOW_NAME, FLOW_TYPE, FLOW_FILE)]
-            entry: dict[str, Any] = dict(zip(("name", "type", "file"), texts))
-            held = next((number for number in (FLOW_OM_DATA, FLOW_GRAPH) if number in fields and fields[number][2]), 0)
-            _, offset, length = fields[held] if held else (0, 0, 0)
-            if offset + length > part.size_bytes or (part.size_bytes and not fields):
-                faults = ("whose model ends outside it", "is no message")
-                message = f"a FLOW_SUBMODEL of {part.size_bytes} bytes {faults[not fields]}"
-                subject.warn(om_problem("bad-proto", subject.path, message, part.offset_bytes, where="FLOW_SUBMODEL"))
-                held, offset, length = 0, 0, 0
-            entry |= {"offset": part.offset_bytes + offset, "size": length}
-            if held != FLOW_OM_DATA:
-                kind = "file" if entry["file"] else "graph" if held else "empty"
-                entry |= {"kind": kind, "header_name": None, "partitions": [], "nested": []}
-            yield entry
-
-
-def _outline_text(source: FileSource, fields: Outline, number: int) -> str | None:
-    """A text of a message, where it has one."""
-    if number not in fields or fields[number][0] != LENGTH_DELIMITED:
-        return None
-    _, offset, length = fields[number]
-    return source.read(offset, min(length, MAX_PATH_BYTES)).decode("utf-8", "replace")
 
 
 def _index_facts(subject: Subject) -> dict[str, Any]:
