@@ -29,6 +29,7 @@ from gecli.ir.tensor_desc import TensorDesc
 from gecli.layout.transforms import convert
 from gecli.ops.evaluate import evaluate_node
 from gecli.ops.registry import find
+from gecli.passes.loop_arguments import passes_on
 from gecli.passes.prune import ACTING_TYPES
 from gecli.passes.written_inputs import input_name, output_names
 from gecli.runtime.bound_graph import is_true
@@ -272,9 +273,9 @@ class GraphEvaluator:
         raise NotEvaluable(f"a {node.type} node is not evaluated")
 
     def _argument(self, slot: int, value: Array | None, node: OpDesc, frame: _Frame) -> Array:
-        """What a loop returns in the place of an argument: the variable again, if it is one."""
+        """What a loop returns in the place of an argument: the variable again, if it hands one on."""
         port = node.inputs[slot] if slot < len(node.inputs) else None
-        if port is not None and self._variable_at(port, frame) is not None:
+        if port is not None and self._reference(node, slot, frame) is not None:
             return self._read(port, frame)
         assert value is not None
         return value
@@ -286,13 +287,20 @@ class GraphEvaluator:
             slot = argument_slot(data, node)
             if slot >= len(values) or (value := values[slot]) is None:
                 continue
-            port = node.inputs[slot] if slot < len(node.inputs) else None
-            variable = None if port is None else self._variable_at(port, frame)
+            variable = self._reference(node, slot, frame)
             if variable is None:
                 inner.values[Port(data, 0)] = value
             else:  # it is passed by reference
                 inner.aliases[data] = variable
         return self._run(inner)
+
+    def _reference(self, node: OpDesc, slot: int, frame: _Frame) -> str | None:
+        """The variable that a node passes by reference as an argument."""
+        port = node.inputs[slot] if slot < len(node.inputs) else None
+        variable = None if port is None else self._variable_at(port, frame)
+        if variable is None or (node.type in LOOP_TYPES and not passes_on(node, slot)):
+            return None
+        return variable
 
     def _variable_at(self, port: Port, frame: _Frame) -> str | None:
         if port.node.is_variable and port.node.ref_variable is None:

@@ -1,4 +1,4 @@
-"""Nodes that call graphs: their types, and which input a Data node of a called graph stands for."""
+"""Nodes that call graphs: their types, and what of a called graph stands for their inputs and outputs."""
 
 from __future__ import annotations
 
@@ -24,3 +24,11 @@ def argument_slot(data: OpDesc, caller: OpDesc) -> int:
     if found is None:
         found = data.attrs.get(DATA_INDEX, 0) + (caller.type in CHOICE_TYPES)
     return int(found)
+
+
+def returned_slot(output: OpDesc, index: int) -> int | None:
+    """Which input of a called graph's NetOutput becomes output `index` of the calling node."""
+    marks = [None if desc is None else desc.attrs.get(PARENT_NODE_INDEX) for desc in output.input_descs]
+    if any(mark is not None for mark in marks):
+        return marks.index(index) if index in marks else None
+    return index if index < len(output.inputs) else None

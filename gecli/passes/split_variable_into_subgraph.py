@@ -9,8 +9,11 @@ from gecli.errors import CompileError
 from gecli.ir.calls import CONTROL_TYPES, LOOP_TYPES, argument_slot
 from gecli.ir.graph import Graph
 from gecli.ir.op_desc import OpDesc, Port, Use
+from gecli.ir.surgery import insert_on_edge
+from gecli.ir.tensor_desc import NO_ATTRS
 from gecli.passes.base import Pass, PassContext, Stage
 from gecli.passes.facts import Fact
+from gecli.passes.loop_arguments import passes_on, writer_of_argument
 from gecli.passes.variable_prepare import VAR_LIKE_TYPES
 
 _CALLER_TYPES = CONTROL_TYPES | {"For"}
@@ -22,7 +25,8 @@ class SplitVariableIntoSubgraph(Pass):
     """A variable that is an argument of a function node stands in each of its subgraphs itself, under its own name.
 
     The subgraph then reads and writes the variable and not a copy of it. What a loop returns for the argument is the
-    variable again. All nodes of one name share one entry of the variable manager.
+    variable again, if its body hands it on; a loop whose body gives another value begins with a copy of the variable.
+    All nodes of one name share one entry of the variable manager.
     """
 
     name = "SplitVariableIntoSubgraphPass"
@@ -40,6 +44,7 @@ class SplitVariableIntoSubgraph(Pass):
             waiting = each.nodes_of(*sorted(VAR_LIKE_TYPES))
             while waiting:
                 variable = waiting.pop(0)
+                counts["values_copied"] += _copy_for_loops(each, variable, ctx)
                 copied, loop_outputs = _split(each, variable, ctx)
                 counts["variables_copied"] += copied
                 if loop_outputs:
@@ -78,6 +83,39 @@ def _split(graph: Graph, variable: OpDesc, ctx: PassContext) -> tuple[int, int]:
         if into and use.node.type in LOOP_TYPES:
             rewired += _rewire_loop(graph, variable, use)
     return copied, rewired
+
+
+def _copy_for_loops(graph: Graph, variable: OpDesc, ctx: PassContext) -> int:
+    """Let the loops that carry a value begin with a copy of the variable, made when the loop would read it.
+
+    Raises CompileError for a body that also writes the argument: only a variable can be written.
+    """
+    uses = [use for use in graph.consumers(variable.out()) if use.node.type in LOOP_TYPES and not passes_on(*use)]
+    for use in uses:
+        loop = use.node
+        writer = writer_of_argument(loop, use.slot)
+        if writer is not None:
+            raise _both(variable, loop, use.slot, writer)
+        desc = replace(variable.output_descs[0], attrs=NO_ATTRS)
+        name = graph.unique_name(f"TensorMove_{variable.name}_TO_{loop.name}_{use.slot}")
+        copy = insert_on_edge(graph, use, OpDesc(name, "TensorMove", input_descs=[desc], output_descs=[desc]))
+        for before in dict.fromkeys((*loop.control_in, *(port.node for port in loop.data_inputs))):
+            if before.data_inputs or before.control_in:
+                graph.add_control(before, copy)
+        ctx.record(SplitVariableIntoSubgraph.name, "value copied", variable=variable.name, node=loop.name)
+    return len(uses)
+
+
+def _both(variable: OpDesc, loop: OpDesc, slot: int, writer: OpDesc) -> CompileError:
+    return CompileError(
+        "G2018",
+        f"{loop.type} {loop.name!r} writes variable {variable.name!r} and goes on with another value in its place",
+        kind="PASS_FAILED",
+        where=f"node {writer.name} ({writer.type})",
+        why=f"its body writes argument {slot} in place, and returns something else as output {slot}",
+        do=f"return what {writer.name!r} gives, or pass the variable in once to be written and once as a value",
+        node=loop.name,
+    )
 
 
 def _copy_into_subgraphs(graph: Graph, variable: OpDesc, use: Use) -> int:

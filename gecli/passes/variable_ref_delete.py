@@ -10,10 +10,10 @@ from gecli.ir.attributes import (
     ASSIGN_VAR_NAME,
     CONST_TYPES,
     DATA_TYPES,
-    PARENT_NODE_INDEX,
     REF_VAR_SRC_VAR_NAME,
     VARIABLE_TYPES,
 )
+from gecli.ir.calls import returned_slot
 from gecli.ir.graph import Graph
 from gecli.ir.op_desc import OpDesc, Port, Use
 from gecli.ir.surgery import copy_in_control, insert_on_edge, isolate

@@ -328,3 +328,28 @@ def test_an_output_is_named_as_the_model_names_it() -> None:
     graph.output_names = ["answer", ""]
     with pytest.raises(CompileError, match=r"output 0 \(answer\)"):
         run_pipeline(graph, context(), [Spoiler(lambda graph: None), Spoiler(doubled_constant)], [ResultCheck()])
+
+
+def test_the_evaluation_of_a_loop_carries_values_that_begin_as_a_variable() -> None:
+    graph = parse("""
+        graph g(%n : i32[] ND) {
+          %w = Variable() : f32[2] ND
+          %l = While(%n, %w) {subgraphs=["cond", "body"]} : i32[] ND, f32[2] ND
+          return %l:1
+        }
+        graph cond(%i : i32[] ND, %a : f32[2] ND) {
+          %z = Const() {value=0} : i32[] ND
+          %g = Greater(%i, %z) : bool[] ND
+          return %g
+        }
+        graph body(%j : i32[] ND, %b : f32[2] ND) {
+          %o = Const() {value=1} : i32[] ND
+          %s = Sub(%j, %o) : i32[] ND
+          %t = Add(%b, %b) : f32[2] ND
+          return %s, %t
+        }
+    """)
+    before = {"w": np.array([1, 3], np.float32)}
+    outputs, after = GraphEvaluator().run(graph, {0: np.array(3, np.int32)}, before)
+    np.testing.assert_array_equal(outputs[0], [8, 24])
+    np.testing.assert_array_equal(after["w"], [1, 3])

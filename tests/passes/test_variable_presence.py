@@ -192,20 +192,21 @@ def test_the_condition_of_an_if_is_no_argument(ctx: PassContext) -> None:
 
 
 def test_what_a_loop_returns_for_a_variable_is_the_variable(ctx: PassContext) -> None:
-    # The last subgraph does not use the argument: GE then forgets the change of the first.
+    # The last subgraph has the variable itself and does not use the argument: GE then forgets the change of the first.
     graph = parse("""
         graph g(%i : i32[] ND) {
           %w = Variable() : i32[] ND
-          %l = While(%i, %w) {subgraphs=["body", "cond"]} : i32[] ND, i32[] ND
+          %l = While(%i, %w) {subgraphs=["cond", "body"]} : i32[] ND, i32[] ND
           %r = Neg(%l:1) : i32[] ND
           return %r
         }
         graph body(%a : i32[] ND, %b : i32[] ND) {
-          %n = AssignAdd(%b, %a) : i32[] ND
+          %w = Variable() : i32[] ND
+          %n = AssignAdd(%w, %a) : i32[] ND
           return %a, %n
         }
         graph cond(%c : i32[] ND, %d : i32[] ND) {
-          %e = Less(%c, %c) : bool[] ND
+          %e = Less(%c, %d) : bool[] ND
           return %e
         }
     """)
@@ -213,6 +214,61 @@ def test_what_a_loop_returns_for_a_variable_is_the_variable(ctx: PassContext) ->
     assert str(graph.node("r").inputs[0]) == "w:0"
     assert [node.name for node in graph.node("r").control_in] == ["l"]
     assert str(graph.node("l").inputs[1]) == "w:0"
+
+
+def test_a_loop_that_carries_a_value_begins_with_a_copy_once(ctx: PassContext) -> None:
+    graph = parse("""
+        graph g(%i : i32[] ND) {
+          %w = Variable() : i32[] ND
+          %u = Add(%i, %i) : i32[] ND
+          %p = Neg(%i) : i32[] ND
+          %l = While(%u, %w) {subgraphs=["cond", "body"]} : i32[] ND, i32[] ND after %p
+          return %l:1
+        }
+        graph cond(%c : i32[] ND, %d : i32[] ND) {
+          %e = Less(%c, %d) : bool[] ND
+          return %e
+        }
+        graph body(%a : i32[] ND, %b : i32[] ND) {
+          %n = Add(%b, %a) : i32[] ND
+          return %a, %n
+        }
+    """)
+    counts = SplitVariableIntoSubgraph().run(graph, ctx)
+    assert (counts["values_copied"], counts["variables_copied"]) == (1, 0)
+    copy = graph.node("TensorMove_w_TO_l_1")
+    assert [str(port) for port in graph.node("l").inputs] == ["u:0", "TensorMove_w_TO_l_1:0"]
+    # It reads the variable when the loop would.
+    assert sorted(node.name for node in copy.control_in) == ["p", "u"]
+    assert not +SplitVariableIntoSubgraph().run(graph, ctx)
+
+
+def test_a_loop_that_passes_the_variable_on_stays_as_it_is(ctx: PassContext) -> None:
+    graph = parse("""
+        graph g(%i : i32[] ND) {
+          %w = Variable() : i32[] ND
+          %l = While(%i, %w) {subgraphs=["cond", "body"]} : i32[] ND, i32[] ND
+          return %l:1
+        }
+        graph cond(%c : i32[] ND, %d : i32[] ND) {
+          %e = Less(%c, %d) : bool[] ND
+          return %e
+        }
+        graph body(%a : i32[] ND, %b : i32[] ND) {
+          %f = If(%a, %b) {subgraphs=["yes", "no"]} : i32[] ND
+          return %a, %f
+        }
+        graph yes(%p : i32[] ND) {
+          %n = AssignAdd(%p, %p) : i32[] ND
+          return %n
+        }
+        graph no(%q : i32[] ND) {
+          return %q
+        }
+    """)
+    assert not SplitVariableIntoSubgraph().run(graph, ctx)["values_copied"]
+    assert [str(port) for port in graph.outputs] == ["w:0"]
+    assert not +SplitVariableIntoSubgraph().run(graph, ctx)
 
 
 def test_another_node_of_the_variables_name_gives_way(ctx: PassContext) -> None:
