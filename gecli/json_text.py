@@ -7,13 +7,30 @@ the first file or path made of it fails. Halves from U+DC80 to U+DCFF are how Py
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from typing import Any
+import sys
+from collections.abc import Callable, Iterator
+from itertools import chain
+from typing import Any, NamedTuple
 
-# What a list or an object takes in memory at least, with CPython 3.11, and how much a text may ask for. In graphs,
-# reports and records of the cache an object has dozens of characters: they ask for five bytes for each character.
-LIST_COST, OBJECT_COST = 80, 280
-FREE_BYTES, FACTOR = 64 << 20, 8
+# Bytes of memory with CPython 3.11 that a list or an object of few members takes, a text without its characters, a key
+# with its place in tables, the place of a value, a number.
+LIST_COST, OBJECT_COST, TEXT_COST, KEY_COST, PLACE_COST, NUMBER_COST = 112, 224, 60, 100, 9, 32
+
+
+class Room(NamedTuple):
+    """How much memory the values of a text may take: for any text, and for each of its characters.
+
+    Without `values` brackets alone are counted: texts and numbers are what the document is there for.
+    """
+
+    free_bytes: int
+    factor: int
+    values: bool
+
+
+# Records of the cache, options and reports take two to four bytes for each character; a process that reads one stays
+# below twice the text and 64 MiB while it has a few MiB. Graphs are larger, and may hold the data of tensors.
+RECORDS, GRAPHS = Room(14 << 20, 4, True), Room(64 << 20, 8, False)
 
 _ESCAPED = re.compile(r"\\u[dD][89a-fA-F]")
 _HALF = re.compile("[\ud800-\udfff]")
@@ -28,9 +45,9 @@ def parse_json(
     """
     import json
 
-    require_room(text)
     if isinstance(text, bytes):
         text = text.decode("utf-8-sig", "surrogateescape" if raw_bytes else "strict")
+    require_room(text, RECORDS)
     content = json.loads(text, parse_constant=parse_constant)
     half = half_character(text, content, raw_bytes=raw_bytes)
     if half:
@@ -39,33 +56,58 @@ def parse_json(
 
 
 class TooManyValues(ValueError):
-    """The text is hardly more than brackets, which would take memory out of all proportion to it."""
+    """The text is hardly more than marks between values, which would take memory out of all proportion to it."""
 
 
-def require_room(text: str | bytes) -> None:
+def require_room(text: str | bytes, room: Room) -> None:
     """Raises TooManyValues before a text is read that would take far more memory than its length lets expect."""
-    allowed = FREE_BYTES + FACTOR * len(text)
-    if len(text) * OBJECT_COST // 2 <= allowed:  # each has two brackets
+    allowed = room.free_bytes + room.factor * len(text)
+    if len(text) * OBJECT_COST <= allowed:
         return
-    marks = ("[", "{") if isinstance(text, str) else (b"[", b"{")
-    lists, objects = (text.count(mark) for mark in marks)  # type: ignore[arg-type]  # of the same kind as the text
-    if lists * LIST_COST + objects * OBJECT_COST > allowed:
-        raise TooManyValues(
-            f"it has {lists} lists and {objects} objects, which {len(text)} characters of a real file do not have"
-        )
+    lists, objects = _count(text, "["), _count(text, "{")
+    cost = LIST_COST * lists + OBJECT_COST * objects + sys.getsizeof(text) - len(text)  # one wide character: all are
+    found = f"{lists} lists and {objects} objects"
+    if room.values:
+        texts, keys, values = _count(text, '"') // 2, _count(text, ":"), _count(text, ",") + lists + objects
+        cost += TEXT_COST * texts + KEY_COST * keys + PLACE_COST * values
+        cost += NUMBER_COST * max(values + keys - texts, 0)
+        found = f"{lists} lists, {objects} objects and {values} values"
+    if cost > allowed:
+        raise TooManyValues(f"it has {found}, which {len(text)} characters of a real file do not have")
+
+
+def _count(text: str | bytes, mark: str) -> int:
+    return text.count(mark) if isinstance(text, str) else text.count(mark.encode())
 
 
 def half_character(text: str, content: Any, *, raw_bytes: bool = False) -> str:
     r"""The first half of a surrogate pair, as `\ud800`, in the value that a text was read into; empty without one."""
     if not _ESCAPED.search(text):
         return ""
-    import json
-
-    try:
-        json.dumps(content, ensure_ascii=False).encode("utf-8", "surrogateescape" if raw_bytes else "strict")
-    except UnicodeEncodeError as error:
-        return _escape(error.object[error.start])
+    errors = "surrogateescape" if raw_bytes else "strict"
+    for each in _texts(content):
+        try:
+            each.encode("utf-8", errors)
+        except UnicodeEncodeError as error:
+            return _escape(each[error.start])
     return ""
+
+
+def _texts(content: Any) -> Iterator[str]:
+    """The texts in a value, keys among them, in their order."""
+    waiting: list[Iterator[Any]] = [iter((content,))]
+    while waiting:
+        for value in waiting[-1]:
+            if isinstance(value, str):
+                yield value
+            elif isinstance(value, list):
+                waiting.append(iter(value))
+                break
+            elif isinstance(value, dict):
+                waiting.append(chain.from_iterable(value.items()))
+                break
+        else:
+            waiting.pop()
 
 
 def escape_halves(text: str) -> str:

@@ -28,7 +28,7 @@ MANIFEST = "gecli-cache.json"
 WEIGHTS = "weight/"
 VERSIONS, SLICES = "jit/", "jit/slicing_hierarchy/"
 MAX_MANIFEST_BYTES = 1 << 26
-MAX_HEADER_BYTES = 1 << 20  # of what tar itself keeps about a member
+MAX_HEADER_BYTES = 1 << 16  # of all headers of a member: tar holds them in memory, and goes one call deeper for each
 MAX_SIDECAR_BYTES = 1 << 26
 MAX_MEMBERS = 1 << 20
 BLOCK_BYTES = 1 << 20
@@ -239,15 +239,17 @@ def add(tar: tarfile.TarFile, name: str, size_bytes: int, content: Readable) -> 
     tar.addfile(info, content)
 
 
-class _Bounded:
-    """A file whose reads are no longer than what a header may be: tar would hold it in memory whole."""
+class _Headers:
+    """A file of which no more is read than the headers of a member may be. `left` is set anew for each member."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self.stream = stream
+        self.left = MAX_HEADER_BYTES
 
     def read(self, size: int = -1) -> bytes:
-        if not 0 <= size <= MAX_HEADER_BYTES:
-            raise DamagedArchive("a header is too large")
+        if not 0 <= size <= self.left:
+            raise DamagedArchive(f"the headers of a member have more than {MAX_HEADER_BYTES} bytes")
+        self.left -= size
         return self.stream.read(size)
 
     def seek(self, position: int, whence: int = 0) -> int:
@@ -295,13 +297,16 @@ def reading(path: str) -> Iterator[Archive]:
 
 def _opened(path: str, stream: BinaryIO) -> Archive:
     total = os.fstat(stream.fileno()).st_size
-    with tarfile.open(fileobj=_Bounded(stream), mode="r:") as tar:  # type: ignore[call-overload]  # it reads and seeks
+    headers = _Headers(stream)
+    with tarfile.open(fileobj=headers, mode="r:") as tar:  # type: ignore[call-overload]  # it reads and seeks
         manifest: Manifest | None = None
         expected: Iterator[ArchivedFile] = iter(())
         offsets: dict[str, int] = {}
         members: list[ArchivedFile] = []
         while (info := tar.next()) is not None:
             tar.members = []  # it would keep all of them
+            tar.pax_headers.clear()  # and what is said of all members
+            headers.left = MAX_HEADER_BYTES
             if not info.isreg() or info.issparse():
                 raise DamagedArchive(f"member {info.name[:300]!r} is no plain file")
             if info.offset_data + info.size > total:

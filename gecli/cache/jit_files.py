@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import Any, NamedTuple, Protocol
 
-from gecli.cache.digest import digest_of_json
+from gecli.cache.digest import digest_of_json, digest_of_large_json
 from gecli.cache.graph_key import is_graph_key
 from gecli.cache.stat_index import StatIndex
 from gecli.json_text import parse_json
@@ -25,6 +25,7 @@ JIT, HIERARCHY = "jit", "slicing_hierarchy"
 SLICING, RESULT, VERSIONS = "gecli_slicing.json", "slicing_result.json", "gep_list.json"
 SLICE_GRAPH, REST_GRAPH = "slice_graph.pb", "rem_graph.pb"
 MAX_BYTES = 1 << 26
+LARGE_BYTES = 1 << 20
 MAX_VERSIONS = 10  # compiled versions of one slice (GE: kMaxGuardedExecutionPoints)
 MAX_KEY = 128
 NAME_LENGTH = 40
@@ -233,9 +234,12 @@ def believed(files: HierarchyFiles, key: str, facts: Facts | None = None) -> Res
 
 def slicing_of(files: HierarchyFiles) -> tuple[Facts, list[StoredSlice]]:
     """What `gecli_slicing.json` holds, its own digest checked. Raises OSError, ValueError."""
-    content = _object(files.data(SLICING))
+    data = files.data(SLICING)
+    digest_of = digest_of_json if len(data) <= LARGE_BYTES else digest_of_large_json
+    content = _object(data)
+    del data
     digest = content.pop("self_fp", None)
-    if digest != digest_of_json(content) or content.get("schema") != SCHEMA:
+    if content.get("schema") != SCHEMA or digest != digest_of(content):
         raise ValueError("its digest is not that of its content")
     facts = Facts(*(str(content.get(name)) for name in ("graph_fp", "toolchain_fp", "options_fp")))
     try:

@@ -6,6 +6,7 @@ before.
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import time
@@ -172,10 +173,12 @@ def _is_aside(name: str) -> bool:
 def _events(path: str) -> Iterator[dict[str, Any]]:
     """The events of a log; lines that are none are left out."""
     try:
-        lines = read_regular(path, MAX_BYTES).splitlines()
+        lines = io.BytesIO(read_regular(path, MAX_BYTES))
     except OSError:
         return
     for line in lines:
+        if line.isspace():
+            continue
         try:
             entry = parse_json(line, raw_bytes=True)
         except (ValueError, RecursionError):

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from gecli.errors import Diagnostic, InputError
 from gecli.ir.graph import Graph
-from gecli.json_text import TooManyValues, half_character, require_room
+from gecli.json_text import GRAPHS, TooManyValues, half_character, require_room
 from gecli.loading.input_shapes import InputShapes
 from gecli.loading.json_graph import EXAMPLE, VERSION, GraphReader, warn_unknown
 from gecli.loading.json_values import Json, Source, pointer_to
@@ -65,7 +65,7 @@ def parse_document(path: str, data: bytes | None = None) -> Json:
         if data is None:
             with open(path, "rb") as stream:
                 data = stream.read()
-        require_room(data)
+        require_room(data, GRAPHS)
         text = data.decode("utf-8-sig")
         document = json.loads(text)
         _refuse_half_characters(path, text, document)

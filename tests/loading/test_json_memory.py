@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gecli.json_text import TooManyValues, parse_json, require_room
+from gecli.json_text import GRAPHS, TooManyValues, parse_json, require_room
 from tests.artifacts.test_om_memory import ALLOWED_BYTES, MIB, measured
 from tests.conftest import REPOSITORY
 
@@ -39,4 +39,4 @@ def test_graphs_have_room_at_any_size() -> None:
     link = b'{"source":"a%06x","target":"a%06x","src":0,"dst":0},'
     sample = (REPOSITORY / "samples" / "train" / "conv_train.json").read_bytes()
     for text in (node % 7 + link % (6, 7) + link % (5, 7), sample):
-        require_room(text * (64 * MIB // len(text)))
+        require_room(text * (64 * MIB // len(text)), GRAPHS)
