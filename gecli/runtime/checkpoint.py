@@ -18,7 +18,10 @@ from numpy.typing import NDArray
 
 from gecli.artifacts.publish import publish_bytes
 from gecli.errors import Diagnostic, InputError, InvalidOption, OutputError, RuntimeFault
+from gecli.ir.tensor_desc import TensorDesc
 from gecli.json_text import parse_json
+from gecli.layout.transfer import can_transfer
+from gecli.layout.transforms import convert
 from gecli.runtime.array_files import from_portable, read_npz
 from gecli.runtime.variable_store import VariableStore
 
@@ -158,6 +161,9 @@ def _checked(store: VariableStore, name: str, array: Array, entry: dict[str, Any
         )
     user = form.user_desc
     array = from_portable(array, user.dtype)
+    converted = _from_origin(array, user, entry.get("format"), is_told=name not in store.without_record)
+    if converted is not None:
+        return converted
     lost = "" if user.format.is_origin else store.without_record.get(name, "")
     cure = f"keep {os.path.basename(lost)} beside the OM, or name it with --vars, or give --session-in" if lost else ""
     unknown = f"; {lost} is not there, and only it says in which form the variable was declared" if lost else ""
@@ -165,7 +171,7 @@ def _checked(store: VariableStore, name: str, array: Array, entry: dict[str, Any
         raise RuntimeFault(
             "G4011",
             f"the value for variable {name!r} in {path} does not fit",
-            why=f"expected {user}, got {array.dtype.name} {list(array.shape)}{unknown}",
+            why=f"expected {_forms(user)}, got {_given(array, entry)}{unknown}",
             do=cure,
             kind="RT_INIT_VALUE_MISMATCH",
             file=path,
@@ -173,6 +179,33 @@ def _checked(store: VariableStore, name: str, array: Array, entry: dict[str, Any
             actual=list(array.shape),
         )
     return array
+
+
+def _from_origin(array: Array, user: TensorDesc, format: str | None, *, is_told: bool) -> Array | None:
+    """A value in the origin form of a variable that is declared blocked, converted; None for any other value.
+
+    A graph that was emitted behind its passes declares its variables so. A variable whose road is lost is stored so,
+    but its declared form may have other axes (`is_told` is False): then the file must name the format.
+    """
+    origin = user.logical()
+    if user.format.is_origin or array.shape != origin.shape or array.dtype != origin.dtype.numpy:
+        return None
+    if format is None and (array.shape == user.shape or not is_told):
+        return None
+    if format is not None and format != origin.format.name:
+        return None
+    if not can_transfer(origin, user, road=False)[0]:
+        return None
+    return convert(array, origin, user)
+
+
+def _forms(user: TensorDesc) -> str:
+    return str(user) if user.format.is_origin else f"{user} or {user.logical()}"
+
+
+def _given(array: Array, entry: dict[str, Any]) -> str:
+    format = entry.get("format")
+    return f"{array.dtype.name} {f'{format} ' if format else ''}{list(array.shape)}"
 
 
 def _meta(member: Array | None, path: str) -> dict[str, Any]:

@@ -111,6 +111,51 @@ def test_a_bfloat16_variable_survives_a_checkpoint(tmp_path: Path) -> None:
     assert store.value("b").astype(np.float32).tolist() == [1.5, -2, 0, 3]
 
 
+def test_a_variable_that_is_declared_blocked_takes_values_in_its_origin_form(tmp_path: Path) -> None:
+    """An emitted graph has no road: its variables are declared as they are stored."""
+    first, again = VariableStore(), VariableStore()
+    first.register("w", STORED, BASE, ROAD, None, "a.om")
+    form = again.register("w", STORED, BASE, TransRoad(), None, "b.om")
+    first.set_value("w", filled(USER.shape))
+    save_variables(first, str(tmp_path / "v.npz"))
+    np.savez(tmp_path / "plain.npz", w=filled(USER.shape))
+    for name in ("v.npz", "plain.npz"):
+        form.view[...] = 0
+        assert load_variables(again, str(tmp_path / name))[0] == ["w"]
+        np.testing.assert_array_equal(form.view, first.value("w", raw=True))
+    save_variables(again, str(tmp_path / "stored.npz"))
+    load_variables(again, str(tmp_path / "stored.npz"))
+    np.testing.assert_array_equal(form.view, first.value("w", raw=True))
+
+
+SQUARE = TensorDesc(DataType.FLOAT, (3, 3, 3, 3), Format.HWCN)
+TURNED = TensorDesc(DataType.FLOAT, (3, 3, 3, 3), Format.NCHW)
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_value_in_another_format_than_the_origin_is_refused(tmp_path: Path, lost: bool) -> None:
+    """Where nobody knows in which form it was declared, a plain array is refused too: its axes may be others."""
+    stored = to_storage(SQUARE, Format.FRACTAL_Z, platform_of("Ascend910B1"))
+    store, other = VariableStore(), VariableStore()
+    store.register("w", stored, BASE, TransRoad(), None, "b.om")
+    other.register("w", TURNED, BASE, TransRoad(), None, "a.om")
+    other.set_value("w", filled(TURNED.shape))
+    save_variables(other, str(tmp_path / "v.npz"))
+    np.savez(tmp_path / "plain.npz", w=filled(TURNED.shape))
+    if lost:
+        store.without_record["w"] = "b.rdcpkt"
+    with pytest.raises(GecliError, match="does not fit") as caught:
+        load_variables(store, str(tmp_path / "v.npz"))
+    assert "expected DT_FLOAT FRACTAL_Z [9,1,16,8] or DT_FLOAT HWCN [3,3,3,3], got float32 NCHW [3, 3, 3, 3]" in str(
+        caught.value.first.why
+    )
+    if lost:
+        with pytest.raises(GecliError, match="does not fit"):
+            load_variables(store, str(tmp_path / "plain.npz"))
+    else:
+        assert load_variables(store, str(tmp_path / "plain.npz"))[0] == ["w"]
+
+
 def test_a_damaged_checkpoint_changes_nothing(tmp_path: Path) -> None:
     store = VariableStore()
     for name in ("a", "b"):
