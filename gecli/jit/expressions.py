@@ -16,13 +16,13 @@ from gecli.ir.calls import IF_TYPES
 from gecli.ir.dtype import DataType
 from gecli.ir.op_desc import OpDesc, Port
 from gecli.ir.tensor_desc import UNKNOWN_RANK
-from gecli.jit.guard import GuardError, evaluated
+from gecli.jit.guard import MAX_VALUES, GuardError, evaluated
 
 Array = NDArray[Any]
 Expression = int | str | tuple[Any, ...]
+Dims = tuple[Expression | None, ...]  # of a tensor; None for one of which nothing is known
 
 VALUE_TYPES = frozenset((DataType.INT32, DataType.INT64, DataType.UINT32, DataType.UINT64))
-MAX_VALUES = 200  # elements of an input whose values may become part of a guard
 MAX_DEPTH = 40  # nodes between an input and a condition; an expression in a guard is not deeper than 64
 MAX_SIZE = 500  # numbers and words in one expression
 SAME_ELEMENTS = frozenset(("Identity", "Reshape", "Squeeze", "SqueezeV2", "Unsqueeze", "UnsqueezeV2"))
@@ -30,6 +30,7 @@ SAME_SHAPE = frozenset((
     "Abs", "Cast", "Elu", "Erf", "Exp", "Gelu", "HardSigmoid", "HardSwish", "Identity", "LeakyRelu", "Log",
     "LogicalNot", "Neg", "Relu", "Relu6", "Sigmoid", "Softplus", "Sqrt", "Swish", "Tanh",
 ))  # fmt: skip
+BROADCAST = frozenset(("Add", "Sub", "Mul", "Div", "RealDiv", "Maximum", "Minimum", "Pow"))
 COMPARED = {
     "Equal": ("eq", False), "NotEqual": ("ne", False), "Less": ("lt", False), "LessEqual": ("le", False),
     "Greater": ("lt", True), "GreaterEqual": ("le", True),
@@ -85,6 +86,7 @@ class Expressions:
         self._with_values = with_values
         self._sides: list[Expression] = []  # what must hold for the nodes to compute the numbers of the expression
         self._memo: dict[Port, Numbers | None] = {}
+        self._dims_memo: dict[Port, Dims | None] = {}
 
     def branch(self, choice: OpDesc) -> tuple[int, list[Expression]] | None:
         """The branch that a choice takes, and the checks under which it does; None when they cannot be told."""
@@ -93,7 +95,7 @@ class Expressions:
             return None
         count = len(self._symbols)
         self._sides = []
-        self._memo = {}
+        self._memo, self._dims_memo = {}, {}
         try:
             condition = self._condition(port)
             if condition is not None:
@@ -144,6 +146,8 @@ class Expressions:
                 return self._picked(node, depth)
             case "StridedSliceV2":
                 return self._part(node, depth)
+            case "ReduceSum" | "ReduceSumD":
+                return self._sum(node, first, depth)
         if node.type in SAME_ELEMENTS:
             return self._reshaped(node, first, depth)
         return self._binary(node, depth) if len(before) == 2 else None
@@ -169,27 +173,49 @@ class Expressions:
             return None
         dtype = node.output_descs[0].dtype
         if node.type == "Shape":
-            return Numbers(tuple(self._bounded(dim, dtype) for dim in dims), is_vector=True)
+            if dtype is not DataType.INT64:  # which holds every size that a tensor can have
+                dims = tuple(self._bounded(dim, dtype) for dim in dims)
+            return Numbers(dims, is_vector=True)
         known = [dim for dim in dims if dim is not None]
         if len(known) < len(dims):
             return None
         return Numbers((self._bounded(_made("mul", *known) if known else 1, dtype),), is_vector=False)
 
-    def _dims(self, port: Port, depth: int) -> tuple[Expression | None, ...] | None:
-        """The sizes of a tensor; a node that changes none of them has those of its input."""
+    def _dims(self, port: Port, depth: int) -> Dims | None:
+        """The sizes of a tensor; those that inference does not know from the sizes of what its node reads."""
         desc, node = port.desc, port.node
         if desc.shape == UNKNOWN_RANK:
             return None
         if desc.is_static:
             return tuple(desc.shape)
-        if node in self._inputs:
-            index = self._inputs[node]
-            return tuple(
-                dim if dim >= 0 else self._symbols.of("shape", index, dim=axis) for axis, dim in enumerate(desc.shape)
+        if port not in self._dims_memo:
+            index = self._inputs.get(node)
+            if index is not None:
+                found: Dims | None = tuple(
+                    dim if dim >= 0 else self._symbols.of("shape", index, dim=axis)
+                    for axis, dim in enumerate(desc.shape)
+                )
+            else:
+                found = None if port.index or depth > MAX_DEPTH else self._dims_behind(node, depth)
+            if found is None or len(found) != len(desc.shape):
+                found = (None,) * len(desc.shape)
+            self._dims_memo[port] = tuple(
+                dim if dim >= 0 else other for dim, other in zip(desc.shape, found, strict=True)
             )
-        if node.type in SAME_SHAPE and node.inputs and node.inputs[0] is not None and depth <= MAX_DEPTH:
-            return self._dims(node.inputs[0], depth + 1)
-        return tuple(dim if dim >= 0 else None for dim in desc.shape)
+        return self._dims_memo[port]
+
+    def _dims_behind(self, node: OpDesc, depth: int) -> Dims | None:
+        """The sizes of what a node gives, from those of what it reads."""
+        ports = node.data_inputs
+        if node.type in SAME_SHAPE:
+            return self._dims(ports[0], depth + 1) if ports else None
+        rule = _SIZES.get(node.type, _broadcast if node.type in BROADCAST else None)
+        if rule is None:
+            return None
+        given = [self._dims(port, depth + 1) for port in ports]
+        if not given or any(each is None for each in given):
+            return None
+        return rule(node, [each for each in given if each is not None], self._sides)
 
     # ------------------------------------------------------------------ what nodes make of them
 
@@ -246,6 +272,27 @@ class Expressions:
         if axis[0] not in (0, -1) or step[0] <= 0:
             return None
         return Numbers(found[0].elements[begin[0] : end[0] : step[0]], is_vector=True)
+
+    def _sum(self, node: OpDesc, first: Port, depth: int) -> Numbers | None:
+        """The sum of all elements; of an input one number, however many elements it has."""
+        target, rank = node.output_descs[0], first.desc.rank
+        ports = node.data_inputs
+        axes = node.attrs.get("axes") if len(ports) == 1 else _whole_numbers(self._numbers(ports[1], depth + 1))
+        if rank is None or target.rank not in (0, 1) or target.dtype not in VALUE_TYPES or not isinstance(axes, tuple):
+            return None
+        if rank == 0 or {axis % rank for axis in axes} != set(range(rank)):
+            return None
+        index = self._inputs.get(first.node)
+        if index is not None and self._with_values and 0 < self._arrays[index].size <= MAX_VALUES:
+            total: Expression = self._symbols.of("value_sum", index)
+        else:
+            found = self._numbers(first, depth + 1)
+            known = [] if found is None else [each for each in found.elements if each is not None]
+            if found is None or not known or len(known) < len(found.elements):
+                return None
+            total = _made("add", *known)
+        bounded = self._bounded(total, target.dtype)
+        return None if bounded is None else Numbers((bounded,), target.rank == 1)
 
     def _binary(self, node: OpDesc, depth: int) -> Numbers | None:
         a, b = (self._numbers(port, depth + 1) for port in node.data_inputs)
@@ -361,3 +408,71 @@ def _whole_numbers(found: Numbers | None) -> tuple[int, ...] | None:
 
 def _is_whole(dtype: DataType) -> bool:
     return dtype in VALUE_TYPES or dtype is DataType.BOOL
+
+
+def _broadcast(node: OpDesc, given: list[Dims], sides: list[Expression]) -> Dims | None:
+    """The sizes of a result of two tensors, of which one may be repeated along axes of size 1."""
+    rank = max(map(len, given))
+    found = []
+    for sizes in zip(*((1,) * (rank - len(dims)) + dims for dims in given), strict=True):
+        others = [size for size in dict.fromkeys(sizes) if size != 1]
+        fixed = [size for size in others if isinstance(size, int)]
+        found.append(fixed[0] if fixed else others[0] if len(others) == 1 else None if others else 1)
+    return tuple(found)
+
+
+def _concatenated(node: OpDesc, given: list[Dims], sides: list[Expression]) -> Dims | None:
+    rank, axis = len(given[0]), node.attrs.get("concat_dim")
+    if type(axis) is not int or not -rank <= axis < rank or any(len(dims) != rank for dims in given):
+        return None
+    along = [dims[axis] for dims in given]
+    known = [size for size in along if size is not None]
+    result = [next((size for size in sizes if size is not None), None) for sizes in zip(*given, strict=True)]
+    result[axis] = _made("add", *known) if len(known) == len(along) else None
+    return tuple(result)
+
+
+def _transposed(node: OpDesc, given: list[Dims], sides: list[Expression]) -> Dims | None:
+    order = node.attrs.get("perm")
+    if not isinstance(order, tuple) or sorted(order) != list(range(len(given[0]))):
+        return None
+    return tuple(given[0][axis] for axis in order)
+
+
+def _convolved(node: OpDesc, given: list[Dims], sides: list[Expression]) -> Dims | None:
+    """Batch, height and width behind a Conv2D; the channels are known to inference."""
+    from gecli.ops.conv_kernels import filter_layout
+
+    form, same = str(node.attrs.get("data_format", "NHWC")), str(node.attrs.get("auto_pad", ""))
+    layout = filter_layout(node.data_inputs[1].desc, form)
+    strides, pads, dilations = (_of_four(node, name) for name in ("strides", "pads", "dilations"))
+    if not strides or not pads or not dilations or any(len(each) != 4 for each in (form, layout, *given[:2])):
+        return None
+    result: list[Expression | None] = [None] * 4
+    result[form.index("N")] = given[0][form.index("N")]
+    for axis, pad in (("H", pads[0] + pads[1]), ("W", pads[2] + pads[3])):
+        place = form.index(axis)
+        size, kernel, stride = given[0][place], given[1][layout.index(axis)], strides[place]
+        if size is None or not isinstance(kernel, int):
+            continue
+        if same.startswith("SAME") or min(pads) < 0:  # GE writes pads of -1 for it
+            more = stride - 1
+        else:
+            more = (0 if same == "VALID" else pad) - dilations[place] * (kernel - 1) - 1 + stride
+        count = _made("floor", _made("div", _made("add", size, more), stride))
+        sides.append(_made("le", 1, count))
+        result[place] = count
+    return tuple(result)
+
+
+def _of_four(node: OpDesc, name: str) -> tuple[int, ...]:
+    """An attribute of four numbers; empty when it is none."""
+    value = node.attrs.get(name, (1, 1, 1, 1))
+    return value if isinstance(value, tuple) and len(value) == 4 else ()
+
+
+_SIZES: dict[str, Callable[[OpDesc, list[Dims], list[Expression]], Dims | None]] = {
+    "ConcatD": _concatenated,
+    "Conv2D": _convolved,
+    "TransposeD": _transposed,
+}

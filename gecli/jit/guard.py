@@ -20,6 +20,7 @@ VERSION = 1
 MAX_DEPTH = 64
 MAX_NODES = 10_000
 MAX_BITS = 4096  # of a number on the way: a guard must not take the memory of the machine
+MAX_VALUES = 200  # elements of an input whose values may become part of a guard
 EPSILON = 2.220446049250313e-16
 RELATIVE = 1e-6
 SOURCES = {"shape": ("input", "dim"), "rank": ("input",), "value": ("input", "elem"), "value_sum": ("input",),
@@ -179,6 +180,8 @@ class _Symbols:
                     raise GuardError(f"input {source['input']} has no element {source['elem']}")
                 return _number(array.reshape(-1)[source["elem"]])
             case "value_sum":
+                if array.size > MAX_VALUES:
+                    raise GuardError(f"input {source['input']} has more than {MAX_VALUES} elements")
                 return sum((_number(each) for each in array.reshape(-1)), 0)
         if array.size != 1:
             raise GuardError(f"input {source['input']} is no scalar")

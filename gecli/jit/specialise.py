@@ -19,8 +19,8 @@ from gecli.ir.op_desc import OpDesc, Port
 from gecli.ir.tensor_desc import UNKNOWN_DIM
 from gecli.ir.weight import Weight
 from gecli.jit.branches import inline_branch
-from gecli.jit.expressions import MAX_VALUES, VALUE_TYPES, Expression, Expressions, Symbols
-from gecli.jit.guard import Guard, InputRule
+from gecli.jit.expressions import VALUE_TYPES, Expression, Expressions, Symbols
+from gecli.jit.guard import MAX_VALUES, Guard, InputRule
 from gecli.passes.infer_shape import infer_graph, refuse_unsupported
 from gecli.records import dataclass
 
@@ -84,13 +84,15 @@ def _with_values(graph: Graph, given: _Given, plain: _Attempt, candidates: tuple
 
 
 def general(graph: Graph, arrays: Sequence[Array]) -> tuple[Graph, Guard]:
-    """A copy that leaves every free dim free, and its guard: rank, fixed dims, and which free dims are 0."""
+    """A copy that leaves every free dim free, and its guard: ranks, fixed dims, and which free dims are 0."""
     copy = graph.copy()
     rules = []
     symbols = Symbols()
     checks: list[Any] = []
     for index, (data, array) in enumerate(zip(copy.inputs, arrays)):
         desc = data.output_descs[0]
+        if desc.rank is None:
+            checks.append(("eq", symbols.of("rank", index), array.ndim))
         shape = desc.shape if desc.rank == array.ndim else (-1,) * array.ndim
         data.output_descs[0] = desc.with_shape(shape)
         rules.append(InputRule(desc.dtype, _format(data), tuple(dim if dim >= 0 else None for dim in shape)))
@@ -146,6 +148,9 @@ class _Attempt:
             )
             for data, array, free in zip(original.inputs, given.arrays, given.free)
         )
+        for index, data in enumerate(original.inputs):
+            if data.output_descs[0].rank is None:
+                checks.append(("eq", symbols.of("rank", index), given.arrays[index].ndim))
         for index in self.values:
             array = given.arrays[index]
             if array.dtype.kind == "b":

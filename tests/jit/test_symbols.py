@@ -206,6 +206,16 @@ CONDITIONS: list[tuple[str, Callable[[Condition], str], Any]] = [
     ("a part", lambda c: c.node("Equal", c.node("Slice", "t0", [1], [2], [0]), 6), ["eq", M, 6]),
     ("joined", lambda c: c.node("Equal", c.first(c.node("Concat", c.row(c.size(1)), [7], axis=0)), 6), ["eq", M, 6]),
     ("a value", lambda c: c.node("Equal", c.value(0), 16000), ["ne", K0, 16000]),
+    ("a size of joined tensors", lambda c: c.node("Equal", c.size(0, c.node("Concat", "x", "x", axis=0)), 8),
+     ["eq", ["add", N, N], 8]),
+    ("a size of turned tensors", lambda c: c.node("Equal", c.size(0, c.node("Transpose", "x", perm=[1, 0])), 6),
+     ["eq", M, 6]),
+    ("a size of a sum", lambda c: c.node("Less", c.size(1, c.node("Add", "x", c.node("Relu", "x"))), 6),
+     ["le", 6, M]),
+    ("a sum of values", lambda c: c.node("Less", c.node("ReduceSum", "k", [0], keepdims=0), 9), ["lt", K0, 9]),
+    ("a sum of sizes",
+     lambda c: c.node("Less", c.node("ReduceSum", c.node("Concat", c.row(c.size(0)), "t0", axis=0), [0]), [9]),
+     ["le", 9, ["add", N, N, M]]),
     ("the larger", lambda c: c.node("Less", c.node("Max", c.size(0), c.size(1)), 9), ["lt", ["max", N, M], 9]),
 ]  # fmt: skip
 
@@ -226,10 +236,107 @@ def test_a_branch_that_sizes_choose_is_a_check_of_the_guard(
     assert len(model.points) == 1
 
 
+def convolved(path: Path, kernel: tuple[int, int], **attrs: Any) -> Path:
+    """A model that chooses by the height behind a convolution of x [1, 1, H, W]."""
+    branches = [
+        helper.make_graph(nodes, name, [], [helper.make_tensor_value_info(name, F32, [1, 1, "A", "B"])])
+        for name, nodes in (
+            ("twice", [helper.make_node("Add", ["c", "c"], ["twice"])]),
+            ("less", [helper.make_node("Neg", ["c"], ["less"])]),
+        )
+    ]
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"], **attrs),
+        helper.make_node("Shape", ["c"], ["s"]),
+        helper.make_node("Gather", ["s", "two"], ["h"], axis=0),
+        helper.make_node("Less", ["h", "four"], ["small"]),
+        helper.make_node("If", ["small"], ["y"], then_branch=branches[0], else_branch=branches[1]),
+    ]
+    constants = {"w": floats(1, 1, *kernel), "two": np.array(2, np.int64), "four": np.array(4, np.int64)}
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", F32, [1, 1, "H", "W"])],
+        [helper.make_tensor_value_info("y", F32, [1, 1, "A", "B"])],
+        [onnx.numpy_helper.from_array(value, name) for name, value in constants.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
+@pytest.mark.parametrize(
+    ("kernel", "attrs"),
+    [
+        ((3, 3), {}),
+        ((3, 2), {"strides": [2, 1]}),
+        ((2, 3), {"pads": [1, 0, 2, 1], "strides": [3, 2]}),
+        ((2, 2), {"dilations": [2, 3]}),
+        ((3, 3), {"auto_pad": "SAME_UPPER", "strides": [2, 3]}),
+        ((2, 2), {"auto_pad": "SAME_LOWER"}),
+        ((3, 3), {"auto_pad": "VALID", "strides": [2, 2], "dilations": [1, 2]}),
+    ],
+)
+def test_a_branch_that_a_size_behind_a_convolution_chooses_is_a_check(
+    kernel: tuple[int, int], attrs: dict[str, Any], tmp_path: Path
+) -> None:
+    path = convolved(tmp_path / "m.onnx", kernel, **attrs)
+    model = jit_model(path)
+    for height in (6, 7, 20, *range(3, 14)):
+        check(model, path, {"x": floats(1, 1, height, 8, seed=height)})
+    versions = [each for each in guards(model) if each["inputs"][0]["dims"][2] is None]
+    words = {check[0] for each in versions for check in each["checks"] if 4 in check}
+    assert words == {"lt", "le"}
+    assert len(versions) == 2
+
+
+def test_a_sum_of_values_is_one_number_for_any_count_of_them(tmp_path: Path) -> None:
+    branches = [
+        helper.make_graph(
+            [helper.make_node(kind, ["x"], [kind])], kind, [], [helper.make_tensor_value_info(kind, F32, [3])]
+        )
+        for kind in ("Neg", "Abs")
+    ]
+    nodes = [
+        helper.make_node("ReduceSum", ["k"], ["total"], keepdims=0),
+        helper.make_node("Less", ["total", "ten"], ["few"]),
+        helper.make_node("If", ["few"], ["y"], then_branch=branches[0], else_branch=branches[1]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", F32, [3]), helper.make_tensor_value_info("k", I64, ["K"])],
+        [helper.make_tensor_value_info("y", F32, [3])],
+        [onnx.numpy_helper.from_array(np.array(10, np.int64), "ten")],
+    )
+    path = tmp_path / "m.onnx"
+    opset = [helper.make_opsetid("", 17)]
+    path.write_bytes(helper.make_model(graph, opset_imports=opset, ir_version=8).SerializeToString())
+    model = jit_model(path)
+    many = [[1], [4, 5], [3, 3, 3], [9, 9], [11], [2] * 4, [6] * 7, [-9, 30], [1] * 199, [0] * 300, [1] * 250]
+    for values in many:
+        check(model, path, {"x": floats(3), "k": np.array(values, np.int64)})
+    with_sums = [each for each in guards(model) if each["inputs"][1]["dims"] == [None] and len(each["checks"]) > 1]
+    assert [each["symbols"]["s1"] for each in with_sums] == [{"source": "value_sum", "input": 1}] * 2
+    assert {check[0] for each in with_sums for check in each["checks"] if 10 in check} == {"lt", "le"}
+
+
+def test_an_input_of_unknown_rank_has_its_rank_in_the_guard(tmp_path: Path) -> None:
+    path = written(tmp_path, "any_rank")
+    model = jit_model(path)
+    feeds = [{"x": floats(*shape)} for shape in ((4,), (2, 3), (5,), (0, 3), (2, 3, 1), (7,), (4, 4))]
+    check(model, path, *feeds)
+    for guard in guards(model):
+        (name,) = (name for name, source in guard["symbols"].items() if source["source"] == "rank")
+        assert guard["symbols"][name] == {"source": "rank", "input": 0}
+        assert ["eq", name, guard["inputs"][0]["rank"]] in guard["checks"]
+    assert {guard["inputs"][0]["rank"] for guard in guards(model)} == {1, 2, 3}
+
+
 def test_a_choice_by_what_no_input_says_stays_in_the_version(tmp_path: Path) -> None:
     condition = Condition()
-    joined = condition.node("Concat", "x", "x", axis=0)
-    size = condition.node("Gather", condition.node("Shape", joined), 0, axis=0)
+    longer = condition.node("Tile", "x", [2, 1])
+    size = condition.node("Gather", condition.node("Shape", longer), 0, axis=0)
     path = condition.write(tmp_path / "m.onnx", condition.node("Equal", size, 8))
     model = jit_model(path)
     check(model, path, fed(2, 3), fed(4, 3), fed(5, 3), fed(4, 3))
