@@ -51,7 +51,7 @@ def _rows(subject: Subject, om: OmFile, level: int, last: int) -> list[dict[str,
 
 
 def _note_depth(subject: Subject) -> None:
-    message = f"models are nested deeper than {MAX_NESTING} levels; those below are not shown and not looked at"
+    message = f"models lie deeper than {MAX_NESTING} levels; those below are not shown and not looked at"
     subject.warn(Diagnostic("G3008", message, severity="note", kind=subject.kind, file=subject.path))
 
 
