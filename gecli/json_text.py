@@ -28,8 +28,8 @@ class Room(NamedTuple):
     values: bool
 
 
-# Records of the cache, options and reports take two to four bytes for each character; a process that reads one stays
-# below twice the text and 64 MiB while it has a few MiB. Graphs are larger, and may hold the data of tensors.
+# Records of the cache and options ask for four to eight bytes for each character; a process that reads one stays below
+# twice the text and 64 MiB while it has a few MiB. Graphs and checkpoints are larger, and may hold the data of tensors.
 RECORDS, GRAPHS = Room(14 << 20, 4, True), Room(64 << 20, 8, False)
 
 _ESCAPED = re.compile(r"\\u[dD][89a-fA-F]")
@@ -37,9 +37,13 @@ _HALF = re.compile("[\ud800-\udfff]")
 
 
 def parse_json(
-    text: str | bytes, *, raw_bytes: bool = False, parse_constant: Callable[[str], Any] | None = None
+    text: str | bytes,
+    *,
+    raw_bytes: bool = False,
+    parse_constant: Callable[[str], Any] | None = None,
+    room: Room = RECORDS,
 ) -> Any:
-    """The value in a text, with or without a byte order mark.
+    """The value in a text, with or without a byte order mark; one that takes more than `room` is refused.
 
     With `raw_bytes` texts may hold bytes that are no UTF-8, as paths do. Raises ValueError, RecursionError.
     """
@@ -47,7 +51,7 @@ def parse_json(
 
     if isinstance(text, bytes):
         text = text.decode("utf-8-sig", "surrogateescape" if raw_bytes else "strict")
-    require_room(text, RECORDS)
+    require_room(text, room)
     content = json.loads(text, parse_constant=parse_constant)
     half = half_character(text, content, raw_bytes=raw_bytes)
     if half:

@@ -14,7 +14,7 @@ from gecli.ir.graph import Graph
 from gecli.ir.op_desc import OpDesc, Port
 from gecli.ir.tensor_desc import UNKNOWN_RANK, Range, TensorDesc
 from gecli.ir.weight import Weight
-from gecli.json_text import parse_json
+from gecli.json_text import GRAPHS, parse_json
 from gecli.loading.data_formats import DATA_FORMAT, complete_data_format, contradiction, data_output, data_slot
 from gecli.loading.inference import Inference
 from gecli.ops.operator import OperatorType, instance
@@ -79,7 +79,7 @@ def _entries(path: str) -> list[Any]:
             do="check the path and its permissions",
         ) from error  # fmt: skip
     try:
-        content = parse_json(data)
+        content = parse_json(data, room=GRAPHS)
     except (ValueError, RecursionError) as error:
         raise InvalidOption(
             "E10025", f"{path} is not valid JSON", why=str(error), file=path, option=OPTION, do=EXAMPLE

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from gecli.artifacts.publish import publish_bytes
 from gecli.errors import Diagnostic, InputError, InvalidOption, OutputError, RuntimeFault
 from gecli.ir.tensor_desc import TensorDesc
-from gecli.json_text import parse_json
+from gecli.json_text import GRAPHS, parse_json
 from gecli.layout.transfer import can_transfer
 from gecli.layout.transforms import convert
 from gecli.runtime.array_files import from_portable, read_npz
@@ -212,7 +212,7 @@ def _meta(member: Array | None, path: str) -> dict[str, Any]:
     if member is None:
         return {}
     try:
-        document = parse_json(member.astype(np.uint8).tobytes())
+        document = parse_json(member.astype(np.uint8).tobytes(), room=GRAPHS)
         entries: dict[str, Any] = document["entries"]
         if not isinstance(entries, dict) or not all(isinstance(each, dict) for each in entries.values()):
             raise TypeError("its entries are no objects")

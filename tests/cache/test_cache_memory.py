@@ -14,7 +14,7 @@ import pytest
 
 from gecli.cache.archive import MANIFEST, SCHEMA, DamagedArchive, reading
 from gecli.cache.digest import digest_of_json, digest_of_large_json
-from gecli.json_text import TooManyValues, parse_json
+from gecli.json_text import GRAPHS, TooManyValues, parse_json
 from tests.artifacts.hostile_graphs import repeated
 from tests.artifacts.test_om_memory import ALLOWED_BYTES, MIB, measured
 
@@ -124,6 +124,13 @@ def test_a_record_of_too_many_values_is_refused_before_it_is_read(name: str) -> 
 def test_records_have_room(real: object) -> None:
     text = json.dumps(real, indent=4)
     assert parse_json(f"[{','.join([text] * (2 * MIB // len(text)))}]")
+
+
+def test_the_description_of_a_checkpoint_has_room_at_any_size() -> None:
+    shape = [1024, 1024]
+    form = {"dtype": "DT_FLOAT", "format": "ND", "shape": shape, "stored_dtype": "DT_FLOAT16", "stored_shape": shape}
+    text = json.dumps({"layer/kernel": {**form, "stored_format": "FRACTAL_NZ", "raw": False, "sha256": "0" * 64}})
+    assert parse_json(f"[{','.join([text] * (16 * MIB // len(text)))}]", room=GRAPHS)
 
 
 @pytest.mark.parametrize("text", ['["a", {"\\ud800": 1}]', '{"a": ["b", "\\ud800"]}', '"\\ud800"', '[[], "\\ud83d"]'])
