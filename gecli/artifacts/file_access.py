@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import BinaryIO
 
-from gecli.errors import InputError
+from gecli.errors import GecliError, InputError
 from gecli.wire.byte_source import FileSource
 from gecli.wire.regular_file import open_regular
 
@@ -32,6 +32,45 @@ def opened_stream(path: str) -> Iterator[BinaryIO]:
     """The same as a stream."""
     with opened(path) as handle, os.fdopen(handle, "rb", closefd=False) as stream:
         yield stream
+
+
+class FileState:
+    """What a file was when the reading of it began: its parts are opened by name again when somebody asks for them."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._first = _state(path)
+
+    def require_same(self) -> None:
+        """Raises InputError when the file was replaced, written or removed since: what was read may be of two files."""
+        if self._first is not None and _state(self.path) != self._first:
+            raise InputError(
+                "E13003", f"{self.path} changed while it was read", file=self.path,
+                why="what was read of it may be parts of two files", do="try again when nobody writes it any more",
+            )  # fmt: skip
+
+
+@contextmanager
+def unchanged(path: str) -> Iterator[FileState]:
+    """Raises InputError when a file changed in here, also in place of the error which that led to."""
+    state = FileState(path)
+    try:
+        yield state
+    except (OSError, EOFError, GecliError) as error:
+        try:
+            state.require_same()
+        except InputError as changed:
+            raise changed from error
+        raise
+    state.require_same()
+
+
+def _state(path: str) -> tuple[int, ...] | None:
+    try:
+        found = os.stat(path)
+    except (OSError, ValueError):
+        return None
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def read_whole(path: str, limit_bytes: int) -> bytes:

@@ -260,15 +260,17 @@ def _withdraw(temporary: str, made: list[str]) -> None:
 
 
 @contextmanager
-def publishing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+def publishing(path: str | os.PathLike[str], *, in_place: bool = True) -> Iterator[BinaryIO]:
     """A seekable stream whose content becomes the file `path` when the block ends without an error.
 
-    Missing parent directories are made; a symbolic link is followed; a device or pipe is written directly. Raises
+    Missing parent directories are made; a symbolic link is followed; a device or pipe is written directly. Without
+    `in_place` the new file takes the place of a link, device or pipe: for names that no user has given. Raises
     OutputError (G6001, G6002 for a full disk); what stood at `path` then stays. Errors of other files pass unchanged.
     """
-    target = os.path.realpath(os.fspath(path))
     shown = os.fspath(path)
-    if is_special(shown):  # not the target: a pipe in /dev/fd has a name of its own there only
+    folder, name = os.path.split(shown)
+    target = os.path.realpath(shown) if in_place else os.path.join(os.path.realpath(folder), name)
+    if in_place and is_special(shown):  # not the target: a pipe in /dev/fd has a name of its own there only
         with _reported(shown), os.fdopen(_open_special(shown), "wb") as stream:
             yield stream
         return

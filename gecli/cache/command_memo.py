@@ -79,7 +79,11 @@ def conditions_of(argv: Sequence[str], environ: Mapping[str, str]) -> list[str]:
     relevant = [
         f"{name}={environ[name]}" for name in sorted(environ) if name.startswith("GECLI_") or name in ENVIRONMENT
     ]
-    program = [__version__, sys.version, os.path.dirname(os.path.dirname(__file__)), os.getcwd()]
+    try:
+        directory = os.getcwd()
+    except FileNotFoundError:  # somebody has removed it
+        directory = ""
+    program = [__version__, sys.version, os.path.dirname(os.path.dirname(__file__)), directory]
     return [*program, *relevant, "--", *argv]
 
 

@@ -74,19 +74,28 @@ def _named_file(path: str, problems: list[Diagnostic]) -> list[ConfigFile]:
 def _searched_files(environ: Mapping[str, str], directory: str, problems: list[Diagnostic]) -> list[ConfigFile]:
     """The nearest project file, and below it the user's."""
     found = []
-    current = os.path.abspath(directory)
-    while True:
+    for current in with_parents(directory):
         file = _project_file(current, problems)
         if file is not None:
             found.append(file)
             break
-        parent = os.path.dirname(current)
-        if parent == current:
-            break
-        current = parent
     base = environ.get("XDG_CONFIG_HOME") or os.path.join(environ.get("HOME", ""), ".config")
     user = _read(USER, os.path.join(base, "gecli", "config.toml"), problems)
     return found if user is None else [*found, user]
+
+
+def with_parents(directory: str) -> Iterator[str]:
+    """A directory and those above it; nothing when it is the working directory and somebody has removed that."""
+    try:
+        current = os.path.abspath(directory)
+    except FileNotFoundError:
+        return
+    while True:
+        yield current
+        parent = os.path.dirname(current)
+        if parent == current:
+            return
+        current = parent
 
 
 def _project_file(directory: str, problems: list[Diagnostic]) -> ConfigFile | None:

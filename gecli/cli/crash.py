@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import sys
 from collections.abc import Iterator, Mapping
 
@@ -32,6 +33,11 @@ def diagnostics_of(error: Exception, environ: Mapping[str, str]) -> Diagnostic:
             "G6001", "no temporary file can be written", where="TMPDIR", why=error.strerror or str(error),
             do="export TMPDIR=DIRECTORY, one with free space that this user may write",
         )  # fmt: skip
+    if isinstance(error, FileNotFoundError) and _is_nowhere():
+        return Diagnostic(
+            "E13001", "the working directory is gone", where="the current directory", why=error.strerror or str(error),
+            do="cd to a directory that exists, or give absolute paths",
+        )  # fmt: skip
     lack = _lack_of_memory(error)
     if lack:
         return Diagnostic(
@@ -52,6 +58,14 @@ def diagnostics_of(error: Exception, environ: Mapping[str, str]) -> Diagnostic:
     do = f"report it to {ISSUES} with {_write_report(error)}"
     where = " ".join(["gecli", *sys.argv[1:]])[:200]
     return Diagnostic("G9999", "gecli met a case that it does not handle", where=where, why=f"{kind}: {error}", do=do)
+
+
+def _is_nowhere() -> bool:
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return True
+    return False
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:

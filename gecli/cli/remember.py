@@ -178,13 +178,10 @@ def _config_paths(options: Options) -> list[str]:
         return []
     if named:
         return [named]
-    paths, current = [], os.getcwd()
-    while True:
-        paths += [os.path.join(current, "gecli.toml"), os.path.join(current, "pyproject.toml")]
-        parent = os.path.dirname(current)
-        if parent == current:
-            break
-        current = parent
+    from gecli.cli.config import with_parents
+
+    names = ("gecli.toml", "pyproject.toml")
+    paths = [os.path.join(current, name) for current in with_parents(".") for name in names]
     base = os.environ.get("XDG_CONFIG_HOME") or os.path.join(os.environ.get("HOME", ""), ".config")
     return [*paths, os.path.join(base, "gecli", "config.toml")]
 

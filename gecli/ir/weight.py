@@ -65,7 +65,8 @@ class FileSlice:
         return b"".join(self.chunks())
 
     def chunks(self) -> Iterator[bytes]:
-        handle = os.open(self.path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+        # A pipe that took the place of the file must not be waited for.
+        handle = os.open(self.path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0))
         try:
             position, left = self.offset_bytes, self.length_bytes
             while left:

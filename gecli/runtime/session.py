@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gecli.artifacts.file_access import unchanged
 from gecli.artifacts.om_file import OmFile, OmModel, read_om
 from gecli.artifacts.part_faults import part_faults
 from gecli.artifacts.partition_table import PartitionType
@@ -133,6 +134,10 @@ class Session:
 
     def _read(self, name: str, rdcpkt: str | os.PathLike[str] | None) -> _Content:
         """An OM that can be run, its packet and its weights. Raises InputError."""
+        with unchanged(name):
+            return self._read_parts(name, rdcpkt)
+
+    def _read_parts(self, name: str, rdcpkt: str | os.PathLike[str] | None) -> _Content:
         om = read_om(name)
         om.require_runnable()
         record = om.model()

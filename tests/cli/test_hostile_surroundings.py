@@ -115,3 +115,35 @@ def test_an_empty_standard_input_is_blamed_on_what_should_have_filled_it() -> No
     done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
     assert done.returncode == 3 and "error[G1002]: standard input is empty" in done.stderr
     assert "download" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "status"),
+    [
+        ("inspect-om OM", 0),
+        ("run OM --fill ones", 0),
+        ("compile MODEL -o DIR/new --input-shape image:1,1,8,8 --cache-dir DIR/cache --cache-create", 0),
+        ("cache ls --cache-dir DIR", 0),
+        ("inspect-om OM --extract all --to DIR/tensors", 0),
+        ("inspect-om OM --extract all --to tensors", 3),
+        ("inspect-om x.om", 3),
+    ],
+)
+def test_a_working_directory_that_is_gone_matters_for_relative_names_only(
+    words: str, status: int, om: Path, tmp_path: Path
+) -> None:
+    line = words.replace("OM", f'"{om}"', 1).replace("MODEL", f'"{MODEL}"').replace("DIR", f'"{tmp_path}"')
+    done = shell(f"mkdir gone && cd gone && rmdir ../gone && gecli {line}", tmp_path)
+    assert (done.returncode, "G9999" in done.stderr) == (status, False), done.stderr
+
+
+def test_a_killed_reader_of_standard_input_leaves_nothing(om: Path, tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "TMPDIR": str(tmp_path)}
+    command = [sys.executable, "-m", "gecli", "inspect-om", "-"]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, env=environment)
+    assert process.stdin is not None
+    process.stdin.write(bytes(8 << 20))  # more than a pipe holds: the copy has begun when this returns
+    process.kill()
+    process.wait()
+    process.stdin.detach()
+    assert not list(tmp_path.iterdir())

@@ -11,11 +11,13 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
-from gecli.errors import Diagnostic, InputError, InvalidOption
+from gecli.artifacts.file_access import unchanged
+from gecli.artifacts.publish import NO_SPACE
+from gecli.errors import Diagnostic, InputError, InvalidOption, OutputError
 from gecli.json_text import escape_halves
 from gecli.options.inspect_table import VIEWS
 from gecli.report.inspect.json_text import json_chunks
-from gecli.report.inspect.subject import WITHOUT_GRAPH, Subject, open_subject
+from gecli.report.inspect.subject import Subject, open_subject
 from gecli.report.inspect.view import Table, View
 from gecli.wire.walker import WireError
 
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from gecli.report.inspect.stored_data import Store
 
 STDIN = "-"
+OPEN_FILES = "/proc/self/fd"
 COPY_BYTES = 1 << 20
 DRAWN_ROWS = 1000  # rich takes milliseconds for each
 LINES_AT_ONCE = 500
@@ -46,7 +49,7 @@ class Screen(Protocol):
 
 
 def inspect_command(options: Options, paths: list[str], screen: Screen) -> int:
-    """Show every file; returns the exit status: that of the first bad file, 0 without one."""
+    """Show every file; returns the exit status: the gravest of all files, so that their order does not matter."""
     _check(options, paths)
     if options.flag("print-schema"):
         return _print_schema(options, paths, screen)
@@ -79,18 +82,14 @@ def _check(options: Options, paths: list[str]) -> None:
 
 
 def _print_schema(options: Options, paths: list[str], screen: Screen) -> int:
-    """The published schema of what --json prints with these options: the document of the view, or that of an error."""
+    """The published schemas of what --json prints with these options: of the view, of what is salvaged, of an error."""
     import json
     from importlib.resources import files
 
-    given = ("oneline", "extract", "salvage", *VIEWS)
-    name = next((each for each in given if options.get(each)), "full" if options.flag("json") else "summary")
-    name = "files" if len(paths) > 1 and name != "oneline" else {"full": "model"}.get(name, name)
     screen.document_printed = True
     folder = files("gecli.report").joinpath("schemas")
-    either = [
-        json.loads(folder.joinpath(f"inspect.{each}.json").read_text(encoding="utf-8")) for each in (name, "error")
-    ]
+    names = _printed_documents(options, paths)
+    either = [json.loads(folder.joinpath(f"inspect.{each}.json").read_text(encoding="utf-8")) for each in names]
     dialect = either[0]["$schema"]
     for schema in either:
         del schema["$schema"]  # belongs to the root of a schema only
@@ -100,8 +99,18 @@ def _print_schema(options: Options, paths: list[str], screen: Screen) -> int:
     return 0
 
 
+def _printed_documents(options: Options, paths: list[str]) -> list[str]:
+    if options.flag("oneline"):
+        return ["oneline", "error"]
+    if len(paths) > 1:
+        return ["files", "error"]
+    view = next((each for each in ("extract", *VIEWS) if options.get(each)), "full")
+    salvaged = ["salvage"] if options.flag("salvage") else []  # of a damaged file that has not this view any more
+    return [{"full": "model"}.get(view, view), *salvaged, "error"]
+
+
 def _one(options: Options, path: str, screen: Screen, out: Output, store: Store) -> int:
-    with _placed(path) as place:
+    with _placed(path) as place, unchanged(place):
         try:
             view, subject = _shown(options, path, place, store)
         except InputError as error:
@@ -111,49 +120,61 @@ def _one(options: Options, path: str, screen: Screen, out: Output, store: Store)
         warnings = _warnings(subject, options, path, place)
         out.write(view, [warning.as_json() for warning in warnings])
         screen.report(warnings)
-    return next((warning.exit_status for warning in warnings if warning.severity == "error"), view.status)
+    return max(view.status, *_statuses(warnings))
 
 
 def _several(options: Options, paths: list[str], screen: Screen, out: Output, store: Store) -> int:
     status = 0
+    as_text = not _is_document(options, screen)
     documents: list[dict[str, Any]] = []
     for path in paths:
+        documents.append({"path": path})
         with _placed(path) as place:
             try:
-                view, subject = _shown(options, path, place, store)
-                warnings = _warnings(subject, options, path, place)
+                with unchanged(place):
+                    view, subject = _shown(options, path, place, store)
+                    warnings = _warnings(subject, options, path, place)
+                    _add(documents[-1], view, warnings, out, as_text=as_text)
             except InputError as error:
                 rest, found = _rest_of(error, options, path, place)
-                documents.append({"path": path})
                 if rest is not None:
-                    _add(documents[-1], rest, found.diagnostics, screen, out)
+                    _add(documents[-1], rest, found.diagnostics, out, as_text=as_text)
                 documents[-1]["errors"] = [each.as_json() for each in found.diagnostics]
                 screen.report(found.diagnostics)
-                status = status or found.exit_status
+                status = max(status, found.exit_status)
                 continue
-            documents.append({"path": path})
-            _add(documents[-1], view, warnings, screen, out)
             screen.report(warnings)
-            status = status or next((each.exit_status for each in warnings if each.severity == "error"), view.status)
-    if screen.json:
+            status = max(status, view.status, *_statuses(warnings))
+    if _is_document(options, screen):
         out.document({"schema": "gecli.inspect.files/1", "files": documents})
     return status
 
 
-def _add(entry: dict[str, Any], view: View, warnings: Sequence[Diagnostic], screen: Screen, out: Output) -> None:
+def _is_document(options: Options, screen: Screen) -> bool:
+    """--atc-json is JSON by itself."""
+    return screen.json or (options.flag("atc-json") and not options.texts("extract"))
+
+
+def _add(
+    entry: dict[str, Any], view: View, warnings: Sequence[Diagnostic], out: Output, *, as_text: bool
+) -> None:  # fmt: skip
     """Print the view of one file of several, or keep its document for the one that is printed at the end."""
-    if screen.json:
-        entry["document"] = out.with_warnings(view, warnings)
-        out.chunks_into(entry)
-    else:
+    if as_text:
         out.text(f"== {entry['path']}")
         out.write(view, [])
+        return
+    told = [warning.as_json() for warning in warnings]
+    if view.name == "atc-json":  # has the members that atc gives it, no others
+        entry |= {"document": view.document, "warnings": told}
+    else:
+        entry["document"] = {**view.full_document(), "warnings": told}
+    out.chunks_into(entry)
 
 
 def _one_line_each(options: Options, paths: list[str], screen: Screen, out: Output) -> int:
     """Bad files are lines among the others; what is wrong with them is also said on stderr.
 
-    The status is that of the first file that cannot be read (3) or, with a target, does not load there (1).
+    The status is 3 if one cannot be read; else, with a target, 1 if one does not load there.
     """
     from gecli.report.inspect.summary import oneline
     from gecli.report.inspect.summary_text import oneline_text
@@ -164,11 +185,12 @@ def _one_line_each(options: Options, paths: list[str], screen: Screen, out: Outp
     for path in paths:
         with _placed(path) as place:
             try:
-                subject = open_subject(path, place)
-                if options.flag("strict"):
-                    _check_all(subject)  # the state counts what is found
-                row = oneline(subject, target, recursive=options.flag("recursive"))
-                problems = _warnings(subject, options, path, place)
+                with unchanged(place):
+                    subject = open_subject(path, place)
+                    if options.flag("strict"):
+                        _check_all(subject)  # the state counts what is found
+                    row = oneline(subject, target, recursive=options.flag("recursive"))
+                    problems = _warnings(subject, options, path, place)
             except InputError as error:
                 row, found = _bad_line(error, options, path, place)
                 problems = list(found.diagnostics)
@@ -176,7 +198,7 @@ def _one_line_each(options: Options, paths: list[str], screen: Screen, out: Outp
         if errors and row["state"] != "bad":  # what --strict makes of warnings
             row |= {"ok": False, "state": "bad", "error": errors[0].message}
         refused = target.is_asked and row["loads"] is False
-        status = status or next((error.exit_status for error in errors), 1 if refused else 0)
+        status = max(status, int(refused), *_statuses(problems))
         screen.report(problems)
         rows.append(row)
         if not screen.json:
@@ -223,8 +245,20 @@ def _view_or_files(subject: Subject, options: Options, store: Store) -> View:
     from gecli.report.inspect.extraction import extract
 
     names, directory = options.texts("extract"), options.text("to") or "."
-    with published_together():
+    _require_other_place(subject, directory)
+    with published_together(), unchanged(subject.place):
         return extract(subject, names, directory, origin_format=options.flag("origin-format"))
+
+
+def _require_other_place(subject: Subject, directory: str) -> None:
+    """Raises InvalidOption for an input that a tensor of its name, or the manifest, would replace."""
+    folder, name = os.path.split(os.path.realpath(subject.place))
+    if name.endswith((".npy", ".json")) and folder == os.path.realpath(directory):
+        raise InvalidOption(
+            "E10047", f"--extract would overwrite the input {subject.path}", option="--to", file=subject.path,
+            why=f"it lies in {directory}, where tensors are .npy files with a .json beside each",
+            do="--to ANOTHER_DIR",
+        )  # fmt: skip
 
 
 def view_of(subject: Subject, options: Options, store: Store) -> View:
@@ -315,22 +349,16 @@ def _severity(fault: Diagnostic, usual: str) -> str:
     return "error" if fault.code == "G3010" or (fault.code == "G3004" and fault.where == "MODEL_DEF") else usual
 
 
+def _statuses(problems: Iterable[Diagnostic]) -> list[int]:
+    """0, and the exit statuses of the errors."""
+    return [0, *(each.exit_status for each in problems if each.severity == "error")]
+
+
 def _check_all(subject: Subject) -> None:
     """Read every part, so that --strict finds what is wrong in those that the view does not show."""
-    subject.digest_state(always=True)
-    subject.inout()
-    if subject.om is not None:
-        from gecli.report.inspect.task_list import stored_code
+    from gecli.report.inspect.inner_models import check_everything
 
-        stored_code(subject)
-    if subject.kind in WITHOUT_GRAPH or subject.kind in ("bundle", "preload"):
-        return
-    from gecli.report.inspect.model_info import compare_info_list
-
-    compare_info_list(subject)
-    for index in range(subject.model_count):
-        subject.model_or_none(index)
-        subject.task_counts(index)
+    check_everything(subject)
 
 
 def _salvaged(error: InputError, options: Options, path: str, place: str, screen: Screen, out: Output) -> int:
@@ -431,13 +459,22 @@ def _placed(path: str) -> Iterator[str]:
     if path != STDIN:
         yield path
         return
-    import tempfile
+    from tempfile import NamedTemporaryFile, TemporaryFile, gettempdir
 
-    with tempfile.NamedTemporaryFile(prefix="gecli-stdin-") as copy:
-        while block := sys.stdin.buffer.read(COPY_BYTES):
-            copy.write(block)
-        copy.flush()
-        yield copy.name
+    unnamed = os.path.isdir(OPEN_FILES)  # a file without a name is not left behind, whatever ends the process
+    with TemporaryFile() if unnamed else NamedTemporaryFile(prefix="gecli-stdin-") as copy:
+        try:
+            while block := sys.stdin.buffer.read(COPY_BYTES):
+                copy.write(block)
+            copy.flush()
+        except OSError as error:
+            if error.errno not in NO_SPACE:
+                raise
+            raise OutputError(
+                "G6002", "no space left for a copy of standard input", where=gettempdir(), why=error.strerror or "",
+                do="name the file in place of -, or export TMPDIR=DIRECTORY, one with more space",
+            ) from error  # fmt: skip
+        yield os.path.join(OPEN_FILES, str(copy.fileno())) if unnamed else copy.name
 
 
 # ---------------------------------------------------------------- output
@@ -502,10 +539,6 @@ class Output:
         except WireError as error:
             raise InputError("G3004", f"MODEL_DEF is damaged: {error}", kind="bad-proto", where="MODEL_DEF") from error
         self._write("\n")
-
-    def with_warnings(self, view: View, warnings: Sequence[Diagnostic]) -> dict[str, Any]:
-        shown = view.document if view.name == "atc-json" else view.full_document()
-        return {**shown, "warnings": [warning.as_json() for warning in warnings]}
 
     def chunks_into(self, entry: dict[str, Any]) -> None:
         """Make the lists of a document now, while its file is open."""
