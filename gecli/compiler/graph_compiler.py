@@ -7,14 +7,14 @@ from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gecli.errors import CompileError, Diagnostic
-from gecli.ir.attributes import VARIABLE_TYPES
+from gecli.ir.attributes import DATA_TYPES, VARIABLE_TYPES
 from gecli.ir.graph import Graph
 from gecli.ir.op_desc import OpDesc
 from gecli.layout.platform import Platform
 from gecli.passes.base import CompileSettings, PassContext
 from gecli.passes.pipeline import Instrument, PassRecord, Timeline, run_pipeline
 from gecli.passes.registry import pipeline
-from gecli.planning.model_plan import ModelPlan, plan_model
+from gecli.planning.model_plan import ModelPlan, plan_model, require_room_for
 from gecli.records import dataclass
 from gecli.variables.assignment import (
     assign_variable_memory,
@@ -32,6 +32,8 @@ from gecli.variables.var_match import VarMatch, record_of
 if TYPE_CHECKING:
     from gecli.compiler.variable_order import OrderCheck
     from gecli.planning.external_weights import ExternalWeight
+
+_GIVEN_TYPES = DATA_TYPES | VARIABLE_TYPES  # their shapes are as the model says
 
 
 @dataclass(slots=True)
@@ -98,6 +100,7 @@ def compile_graph(
     ctx = PassContext(platform, manager, rebuild, settings, graph_id)
     order = _order_checks(graph)
     try:
+        require_room_for(node for each in graph.all_graphs() for node in each.nodes_of(*sorted(_GIVEN_TYPES)))
         if graph.is_optimised:
             from gecli.compiler.optimised_graphs import restore_roads
 

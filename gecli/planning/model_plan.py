@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from gecli.ir.attributes import CONST_TYPES, VALUE
@@ -16,7 +16,7 @@ from gecli.planning.memory import MemoryPlan, plan_memory
 from gecli.planning.weight_layout import WeightLayout, lay_out_weights
 from gecli.records import dataclass
 from gecli.variables.assignment import VariablePorts
-from gecli.variables.sizes import padded_bytes
+from gecli.variables.sizes import padded_bytes, require_room
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +48,11 @@ def plan_model(
     """Plan a graph whose passes are done and whose variables have addresses.
 
     Writes GE's padded size into the output descriptors. A graph with unknown dims or subgraphs gets a dynamic plan.
+    Raises CompileError for a tensor that no memory holds.
     """
     order = graph.nodes()
     inner = [node for sub in graph.all_graphs() if sub is not graph for node in sub.nodes()]
+    require_room_for((*order, *inner))
     distinct = {id(desc): desc for node in order for desc in node.output_descs}  # alike nodes share theirs
     static = not inner and all(desc.is_static for desc in distinct.values())
     if static:
@@ -71,6 +73,16 @@ def plan_model(
     place = offsets.get
     placements = {node: _placement(position, node, place) for position, node in enumerate(everything)}
     return ModelPlan(everything, placements, memory, layout, constants)
+
+
+def require_room_for(nodes: Iterable[OpDesc]) -> None:
+    """Raises CompileError for an output that no memory holds."""
+    seen: set[int] = set()  # alike nodes share their descriptors
+    for node in nodes:
+        for index, desc in enumerate(node.output_descs):
+            if id(desc) not in seen:
+                seen.add(id(desc))
+                require_room(desc, f"output {index} of {node.type} node {node.name!r}", node.name)
 
 
 def weight_of(node: OpDesc) -> Weight:

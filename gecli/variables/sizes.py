@@ -14,6 +14,8 @@ SPAN_ALIGN_BYTES = 512  # HBM allocation unit
 GUARD_BYTES = 512  # before and behind the tensor
 INT64_MAX = (1 << 63) - 1
 
+MAX_TENSOR_BYTES = 1 << 48  # no address space is larger; numpy counts a tensor without elements as if its 0 were a 1
+
 # Formats whose size GE can compute (primary numbers); all others are an error.
 KNOWN_FORMATS = frozenset(
     (0, 1, 2, 3, 4, 12, 13, 14, 16, 19, *range(25, 34), 36, 37, 38, 40, *range(43, 55)),
@@ -43,6 +45,27 @@ def raw_bytes(desc: TensorDesc) -> int:
     if size > INT64_MAX:
         raise _size_unknown(desc, f"{size} bytes overflow a signed 64-bit size")
     return size
+
+
+def require_room(desc: TensorDesc, where: str, node: str) -> None:
+    """Raises CompileError (VAR_SIZE_UNKNOWN) for a tensor that no memory holds and no array can be, empty or not.
+
+    `run` refuses the same. Unknown dims count as 1.
+    """
+    for shape in (desc.shape, desc.logical_shape):
+        bits = prod([max(dim, 1) for dim in shape]) * (desc.dtype.bits or 8)
+        if bits > 8 * MAX_TENSOR_BYTES:
+            raise CompileError(
+                "G2014",
+                f"{where} is larger than any memory",
+                kind="VAR_SIZE_UNKNOWN",
+                where=where,
+                why=f"{desc.dtype.serial} {list(shape)}: its dims without the zeros make {bits // 8} bytes",
+                do="give it a shape that the model needs",
+                node=node,
+                expected=f"at most {MAX_TENSOR_BYTES} bytes",
+                actual=bits // 8,
+            )
 
 
 def padded_size(raw: int, padding: int = DEFAULT_PADDING_BYTES) -> int:
