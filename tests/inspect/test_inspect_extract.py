@@ -15,6 +15,8 @@ import pytest
 from gecli.ir.dtype import DataType
 from gecli.report.inspect.extraction import unique_name
 
+from tests.artifacts import spec_om as spec
+
 from .conftest import REAL, REPOSITORY, Inspect, model_def, wide_om
 from .test_inspect_schemas import validator
 
@@ -235,3 +237,24 @@ def test_a_tensor_that_does_not_convert_does_not_keep_the_others_back(tmp_path: 
     assert "not written: odd, it does not convert to NCHW" in shown.out
     assert shown.err.splitlines()[-1].endswith("leave out --origin-format")
     assert inspect("m.om", "--extract", "odd", "--to", "out").status == 0
+
+
+def test_tensors_that_lie_upon_each_other_are_read_up_to_a_multiple_of_the_file(
+    inspect: Inspect, tmp_path: Path
+) -> None:
+    size, count = 1 << 20, 200
+    descs = [spec.descriptor(4, [size - count], weight_size=size - count, data_offset=k) for k in range(count)]
+    nodes = [
+        spec.operator(f"c{k}", "Const", k, (), {"value": spec.attr_t(spec.tensor(desc))}, (), [desc])
+        for k, desc in enumerate(descs)
+    ]
+    path = tmp_path / "upon.om"
+    path.write_bytes(spec.om_wide([(0, spec.model("m", [spec.graph("g", nodes)])), (1, bytes(size))]))
+    read = ((64 << 20) + 4 * path.stat().st_size) // (size - count)
+    shown = inspect(path, "--tensors", "--json")
+    assert sum(row["sha256"] is not None for row in json.loads(shown.out)["tensors"]) == read < count
+    assert "the tensors lie upon each other" in shown.err
+    assert json.loads(inspect(path, "--summary", "--json").out)["held_weights"] == {"count": count, "bytes": size - 1}
+    shown = inspect(path, "--extract", "all", "--to", "out")
+    assert (shown.status, len(list(Path("out").glob("*.npy")))) == (3, read)
+    assert inspect(path, "--extract", f"c{count - 1}", "--to", "one").status == 0

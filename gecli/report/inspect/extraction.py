@@ -73,6 +73,10 @@ def extract(subject: Subject, names: Sequence[str], directory: str, *, origin_fo
             if unfit is not None:
                 missing.append(unfit)
                 continue
+            held = each.weight.source.nbytes
+            if ALL in names and not subject.may_read(held):
+                missing.append(Unwritten(each, held, held, "it lies upon others"))
+                continue
             try:
                 row = _write(each, directory, unique_name(each.name, taken), origin_format)
             except NoConversion as error:

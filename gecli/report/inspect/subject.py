@@ -33,6 +33,8 @@ KINDS = {
     "rdcpkt": "a variable record", "session": "a session snapshot", "idx": "a cache index",
 }  # fmt: skip
 WITHOUT_GRAPH = ("rdcpkt", "session", "idx")
+# Tensors may share bytes, but a file that names the same ones again and again would keep a view busy for ever.
+TENSOR_BYTES, TENSOR_FACTOR = 64 << 20, 4
 DIGEST_BYTES = 16 << 20  # files up to this size have their payload digest checked by every view that judges
 
 
@@ -56,6 +58,23 @@ class Subject:
     _models: dict[int, ModelRecord | None] = field(default_factory=dict)
     _parts: dict[str, object] = field(default_factory=dict)
     _session: VarManager | None = None
+    _read_bytes: int = 0
+
+    def may_read(self, nbytes: int) -> bool:
+        """Whether a view should read the bytes of one more tensor; once it should not, that is a warning."""
+        limit = TENSOR_BYTES + TENSOR_FACTOR * self.size_bytes
+        before, self._read_bytes = self._read_bytes, self._read_bytes + nbytes
+        if self._read_bytes <= limit:
+            return True
+        if before <= limit:
+            self.warn(
+                Diagnostic(
+                    "G3012", f"{self.path}: the tensors lie upon each other", kind="bad-weights", file=self.path,
+                    why=f"they have more than {TENSOR_FACTOR} times the {self.size_bytes} bytes of the file; those "
+                    "behind are not read", do="gecli inspect-om FILE --extract NAME --to DIR for a single one",
+                )
+            )  # fmt: skip
+        return False
 
     @property
     def container(self) -> OmFile:

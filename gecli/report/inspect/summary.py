@@ -163,15 +163,22 @@ def _tasks_of_all(subject: Subject) -> dict[str, Any]:
 
 
 def _held_weights(subject: Subject) -> dict[str, int]:
-    """The tensors in the file; equal bytes at one place count once."""
-    places: dict[Any, int] = {}
-    count = 0
+    """The tensors in the file; bytes that several of them have count once."""
+    places: set[tuple[int, int]] = set()
+    count = total = 0
     for each in held_tensors(subject):
         source = each.weight.source
         if source.nbytes:
             count += 1
-            places[(source.offset_bytes, source.nbytes) if isinstance(source, FileSlice) else count] = source.nbytes
-    return {"count": count, "bytes": sum(places.values())}
+            if isinstance(source, FileSlice):
+                places.add((source.offset_bytes, source.nbytes))
+            else:
+                total += source.nbytes
+    end = 0
+    for offset, nbytes in sorted(places):
+        total += max(0, offset + nbytes - max(end, offset))
+        end = max(end, offset + nbytes)
+    return {"count": count, "bytes": total}
 
 
 def _laid_out(subject: Subject, attrs: Mapping[str, Any]) -> str:

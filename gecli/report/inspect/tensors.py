@@ -113,6 +113,7 @@ class _Remarks:
 def _held_json(subject: Subject, each: HeldTensor, statistics: bool) -> dict[str, Any]:
     weight, source = each.weight, each.weight.source
     desc = desc_json(weight.desc) or {}
+    is_read = not isinstance(source, Absent) and subject.may_read(source.nbytes)
     row: dict[str, Any] = {
         "name": each.name,
         "node": each.node,
@@ -124,7 +125,7 @@ def _held_json(subject: Subject, each: HeldTensor, statistics: bool) -> dict[str
         "file_offset": None,
         "partition_offset": None,
         "file": None,
-        "sha256": None if isinstance(source, Absent) else weight.sha256(),
+        "sha256": weight.sha256() if is_read else None,
         "users": each.users,
         "same_as": None,
     }
@@ -138,7 +139,7 @@ def _held_json(subject: Subject, each: HeldTensor, statistics: bool) -> dict[str
             "stored": "nowhere" if source.area_offset_bytes is None else "WEIGHTS_DATA",
         }
     _check_size(subject, each)
-    if statistics:
+    if statistics and is_read:
         from gecli.report.inspect.tensor_statistics import tensor_statistics
 
         row["stats"] = tensor_statistics(weight)
