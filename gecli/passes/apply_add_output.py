@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from gecli.engine.trans_ops import TRANS_OPS
 from gecli.errors import CompileError
-from gecli.ir.attributes import REF_PORT_INDEX
+from gecli.ir.attributes import REF_PORT_INDEX, VARIABLE_TYPES
 from gecli.ir.graph import Graph
 from gecli.ir.op_desc import OpDesc
 from gecli.ir.tensor_desc import NO_ATTRS
@@ -16,12 +16,13 @@ from gecli.ops.operator import AllInputs, OperatorType
 from gecli.ops.registry import find
 from gecli.passes.base import Pass, PassContext, Stage
 from gecli.passes.facts import Fact
-from gecli.passes.written_inputs import input_name, output_names
+from gecli.passes.written_inputs import input_name, output_names, writes_at
 
 # Where a reference may start; a TensorMove is a copy that was made to be written (ScatterND of ONNX).
 _WRITABLE = frozenset(("Variable", "VariableV2", "RefData", "VarHandleOp", "TemporaryVariable", "TensorMove"))
 # Data nodes of a subgraph stand for an input of the calling node.
 _PASSED_IN = frozenset(("Data",))
+_COPIES = TRANS_OPS | {"TensorMove"}  # what they give is no longer the memory of their input
 
 
 class ApplyAddOutput(Pass):
@@ -90,23 +91,20 @@ def _written_slots(node: OpDesc, kind: OperatorType) -> list[int]:
 
 
 def _require_references(node: OpDesc, kind: OperatorType) -> None:
-    """Every written input leads to a variable, each to another one. Raises CompileError."""
+    """Every written input is the memory of a variable, each of another one. Raises CompileError.
+
+    GE takes a conversion of a variable too: the operator then updates what the conversion gave, and nobody stores it.
+    """
     seen: dict[OpDesc, str] = {}
     for slot in _written_slots(node, kind):
         name = input_name(node, kind, slot)
-        source = _origin(node, slot)
-        if isinstance(kind.writes, AllInputs) and not source.is_variable:
+        source, copy = _origin(node, slot)
+        if isinstance(kind.writes, AllInputs) and (copy is not None or not source.is_variable):
             continue  # a broadcast works on any tensor
         if source.type not in _WRITABLE | _PASSED_IN or (source.type == "Data" and source.graph.parent is None):
-            raise CompileError(
-                "G2018",
-                f"node {node.name!r} writes its input {name!r}, which is not a variable",
-                kind="PASS_FAILED",
-                where=f"node {node.name} ({node.type}), input {slot}",
-                why=f"expected a Variable or RefData; actual {source.name!r} of type {source.type}",
-                do="feed the input from a Variable node",
-                node=node.name,
-            )
+            raise _no_variable(node, slot, name, source)
+        if copy is not None and source.type in VARIABLE_TYPES | {"RefData"} and not _is_stored_back(node, kind, slot):
+            raise _no_variable(node, slot, name, copy)
         if source in seen:
             raise CompileError(
                 "G2018",
@@ -120,19 +118,58 @@ def _require_references(node: OpDesc, kind: OperatorType) -> None:
         seen[source] = name
 
 
-def _origin(node: OpDesc, slot: int) -> OpDesc:
-    """The node at the start of the references and conversions that lead to a written input."""
+def _no_variable(node: OpDesc, slot: int, name: str, actual: OpDesc) -> CompileError:
+    return CompileError(
+        "G2018",
+        f"node {node.name!r} writes its input {name!r}, which is not a variable",
+        kind="PASS_FAILED",
+        where=f"node {node.name} ({node.type}), input {slot}",
+        why=f"expected a Variable or RefData; actual {actual.name!r} of type {actual.type}",
+        do="feed the input from a Variable node",
+        node=node.name,
+    )
+
+
+def _origin(node: OpDesc, slot: int) -> tuple[OpDesc, OpDesc | None]:
+    """The node at the start of the references and copies that lead to a written input, and the last of the copies.
+
+    Without a variable at the start it is the first TensorMove on the way, if there is one.
+    """
     port = node.inputs[slot]
-    assert port is not None
-    while True:
+    copy: OpDesc | None = None
+    moved: OpDesc | None = None
+    while port is not None:
         producer = port.node
-        back = (
-            0 if producer.type in TRANS_OPS or producer.type == "RefIdentity" else _input_behind(port.node, port.index)
-        )
-        if back is None or back >= len(producer.inputs) or producer.inputs[back] is None:
-            return producer
+        if producer.type in _COPIES:
+            copy, back = copy or producer, 0
+            moved = moved or (producer if producer.type == "TensorMove" else None)
+        else:
+            found = 0 if producer.type == "RefIdentity" else _input_behind(producer, port.index)
+            if found is None:
+                break
+            back = found
+        if back >= len(producer.inputs) or producer.inputs[back] is None:
+            break
         port = producer.inputs[back]
-        assert port is not None
+    assert port is not None
+    start = port.node
+    return (start if moved is None or start.type in VARIABLE_TYPES | {"RefData"} else moved), copy
+
+
+def _is_stored_back(node: OpDesc, kind: OperatorType, slot: int) -> bool:
+    """Whether the written output goes into a variable ref, through conversions that undo those before the input."""
+    names = output_names(node, kind)
+    name = input_name(node, kind, slot)
+    ports = [node.out(names.index(name))] if name in names else []
+    while ports:
+        for use in node.graph.consumers(ports.pop()):
+            if use.node.ref_variable is not None:
+                return True
+            if use.node.type in TRANS_OPS and use.slot == 0:
+                ports.append(use.node.out())
+            else:
+                ports += [use.node.out(write.output) for write in writes_at(use) if write.output is not None]
+    return False
 
 
 def _input_behind(producer: OpDesc, index: int) -> int | None:

@@ -92,14 +92,53 @@ def test_a_write_that_cannot_be_kept_stops_the_compile(ctx: PassContext, accum: 
     assert text(graph) == before
 
 
-def test_a_written_input_may_come_through_references_and_conversions(ctx: PassContext) -> None:
-    graph = parse("""
-        graph g(%x : f32[4] ND) {
+STORED_BACK = """
+    graph g(%x : f32[4] ND) {
+      %w = Variable() : f32[4] ND
+      %a = Assign(%w, %x) : f32[4] ND
+      %c = Cast(%a) {dst_type=DT_FLOAT16} : f16[4] ND
+      %y = Cast(%x) {dst_type=DT_FLOAT16} : f16[4] ND
+      %b = AssignAdd(%c, %y) : f16[4] ND
+      %d = Cast(%b) {dst_type=DT_FLOAT} : f32[4] ND
+      %s = Variable(%d) {ref_var_src_var_name="w"} : f32[4] ND
+      return %b after %s
+    }
+"""
+
+
+def test_a_written_input_may_come_through_conversions_whose_result_is_stored_back(ctx: PassContext) -> None:
+    assert not ApplyAddOutput().run(parse(STORED_BACK), ctx)
+
+
+@pytest.mark.parametrize(
+    ("between", "desc"),
+    [
+        ("Cast(%a) {dst_type=DT_FLOAT16}", "f16[4] ND"),
+        ("TransposeD(%a) {perm=[0]}", "f32[4] ND"),
+        ("UnsqueezeV2(%a) {axis=[0]}", "f32[1,4] ND"),
+        ("TensorMove(%a)", "f32[4] ND"),
+    ],
+)
+def test_a_writer_of_what_a_conversion_of_a_variable_gave_is_refused(ctx: PassContext, between: str, desc: str) -> None:
+    graph = parse(f"""
+        graph g(%x : f32[4] ND, %y : {desc}) {{
           %w = Variable() : f32[4] ND
           %a = Assign(%w, %x) : f32[4] ND
-          %c = Cast(%a) {dst_type=DT_FLOAT16} : f16[4] ND
-          %y = Cast(%x) {dst_type=DT_FLOAT16} : f16[4] ND
-          %b = AssignAdd(%c, %y) : f16[4] ND
+          %c = {between} : {desc}
+          %b = AssignAdd(%c, %y) : {desc}
+          return %b
+        }}
+    """)
+    with pytest.raises(CompileError, match="node 'b' writes its input 'ref', which is not a variable") as caught:
+        ApplyAddOutput().run(graph, ctx)
+    assert caught.value.first.code == "G2018" and "actual 'c' of type" in str(caught.value.first.why)
+
+
+def test_a_copy_of_something_else_may_be_written(ctx: PassContext) -> None:
+    graph = parse("""
+        graph g(%x : f32[4] ND) {
+          %c = TensorMove(%x) : f32[4] ND
+          %b = AssignAdd(%c, %x) : f32[4] ND
           return %b
         }
     """)
