@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
@@ -10,7 +11,7 @@ from gecli.cache.index import IndexRecord
 from gecli.cache.layout import OM, RDCPKT, SIDECAR, entry_path
 from gecli.cache.sidecar import InvalidSidecar, Sidecar, difference_of, read_sidecar
 from gecli.cache.stat_index import StatIndex
-from gecli.wire.regular_file import read_regular
+from gecli.wire.regular_file import io_fault, read_regular
 
 OM_MAGIC = b"IMOD"
 OM_HEADER_BYTES = 256
@@ -149,8 +150,9 @@ def _check_foreign(
         if damage:
             return Rejected(stem, *damage)
     om = entry_path(directory, stem, OM)
-    if not looks_like_om(om):
-        return Rejected(stem, "om_corrupt", "the header is not that of a whole OM file")
+    fault = om_fault(om)
+    if fault:
+        return Rejected(stem, *fault)
     judged = wanted.match_foreign(om, wanted.source)
     if judged.reason:
         return Rejected(stem, judged.reason, judged.evidence)
@@ -190,9 +192,17 @@ def _unconfirmed(record: IndexRecord) -> Rejected:
 
 
 def missing_file(directory: str, record: IndexRecord) -> tuple[str, str] | None:
-    """(reason, name) of a file that the record names and that is not there."""
+    """(reason, name) of a file that the record names and that is not there, or of which that is not known."""
     for name, reason in ((record.om_name, "om_missing"), (record.rdcpkt_name, "rdcpkt_missing")):
-        if name and not os.path.isfile(os.path.join(directory, name)):
+        if not name:
+            continue
+        try:
+            is_there = stat.S_ISREG(os.stat(os.path.join(directory, name)).st_mode)
+        except (OSError, ValueError) as error:
+            if why := io_fault(error):
+                return "io_error", f"{name}: {why}"
+            is_there = False
+        if not is_there:
             return reason, name
     return None
 
@@ -246,6 +256,8 @@ def damaged_weights(directory: str, stem: str, sidecar: Sidecar | None, stats: S
                 return "sidecar_invalid", fault
             stats.sha256(entry_path(directory, stem, SIDECAR))  # the next look-up knows it
     except (BadWeightRow, OSError) as error:
+        if why := io_fault(error):
+            return "io_error", why
         return "sidecar_invalid" if sidecar is not None else "load_failed", str(error)
     folder = weight_dir(directory)
     single, parts = [each for each in ranges if is_single(each)], [each for each in ranges if not is_single(each)]
@@ -257,13 +269,19 @@ def _is_known(directory: str, stem: str, stats: StatIndex) -> bool:
     return stats.trusting and stats.row(entry_path(directory, stem, SIDECAR)) is not None
 
 
-def looks_like_om(path: str) -> bool:
-    """Magic and a complete header; the cheapest look at an OM that nothing else vouches for."""
+def om_fault(path: str) -> tuple[str, str] | None:
+    """(reason, evidence) without magic and a complete header; the cheapest look at an OM that nothing else vouches for.
+
+    One that cannot be read is not damaged.
+    """
     try:
         head = read_regular(path, OM_HEADER_BYTES)
-    except OSError:
-        return False
-    return len(head) == OM_HEADER_BYTES and head.startswith(OM_MAGIC)
+    except OSError as error:
+        head = b""
+        if why := io_fault(error):
+            return "io_error", why
+    is_whole = len(head) == OM_HEADER_BYTES and head.startswith(OM_MAGIC)
+    return None if is_whole else ("om_corrupt", "the header is not that of a whole OM file")
 
 
 def maker_of(om: str) -> str:

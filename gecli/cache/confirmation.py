@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from gecli.cache.candidate import damaged_file, looks_like_om, missing_file
+from gecli.cache.candidate import damaged_file, missing_file, om_fault
 from gecli.cache.index import IndexContent, IndexRecord, UnreadableIndex, read_index
 from gecli.cache.layout import OM, SIDECAR, entry_path
 from gecli.cache.sidecar import CONFIRMED, SCHEMA, InvalidSidecar, Sidecar, read_sidecar
@@ -81,8 +81,9 @@ def _sidecar_of_foreign(directory: str, record: IndexRecord) -> Sidecar:
     """What a confirmation of another tool's entry says: which files were confirmed."""
     if os.path.lexists(entry_path(directory, record.stem, SIDECAR)):
         raise _refused(record.stem, "sidecar_invalid", "its .gecli.json was written by another version of gecli")
-    if not looks_like_om(entry_path(directory, record.stem, OM)):
-        raise _refused(record.stem, "om_corrupt", "the header is not that of a whole OM file")
+    fault = om_fault(entry_path(directory, record.stem, OM))
+    if fault:
+        raise _refused(record.stem, *fault)
     files: dict[str, Any] = {}
     for kind, name in (("om", record.om_name), ("rdcpkt", record.rdcpkt_name)):
         if name:

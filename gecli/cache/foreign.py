@@ -10,6 +10,7 @@ from gecli.cache.foreign_weights import UnusableWeights
 from gecli.errors import GecliError
 from gecli.ir.dtype import DataType
 from gecli.ir.tensor_desc import UNKNOWN_DIM, UNKNOWN_RANK
+from gecli.wire.regular_file import io_fault
 
 if TYPE_CHECKING:
     from gecli.ir.graph import Graph
@@ -43,7 +44,7 @@ def match_foreign(
         model.require_sound()
         damage = file.verify_checksum()
     except (GecliError, OSError) as error:
-        return Verdict(reason="om_corrupt", evidence=str(error))
+        return Verdict(reason="io_error" if io_fault(error) else "om_corrupt", evidence=str(error))
     if damage is not None:
         return Verdict(reason="om_corrupt", evidence=damage.message)
     made_from = model.root.attrs.get("_gecli_fp")

@@ -6,7 +6,6 @@ real run does.
 
 from __future__ import annotations
 
-import errno
 import os
 import time
 from collections.abc import Iterator
@@ -20,6 +19,7 @@ from gecli.cache.gc_entries import Chosen, SizeLimit, choose, chosen_entries, pr
 from gecli.cache.gc_garbage import (
     common_locks,
     idle_locks,
+    left_unread,
     loose_garbage,
     marker_path,
     quarantine_garbage,
@@ -28,7 +28,7 @@ from gecli.cache.gc_garbage import (
 from gecli.cache.gc_lock import gc_lock_path, remove_gc_lock
 from gecli.cache.gc_removal import collect_key, is_bare, remove_common_lock, remove_lock, sweep_weights
 from gecli.cache.layout import PRIVATE
-from gecli.cache.lock import KeyLock, LockTimeout, LockUnavailable, lock_path
+from gecli.cache.lock import KeyLock, LockTimeout, LockUnavailable, lock_path, unusable_lock
 from gecli.cache.quarantine import remove_tree
 from gecli.cache.store import file_mode
 from gecli.cache.survey import LooseFile, Survey, survey
@@ -54,6 +54,8 @@ def select(
         own = _selected_in(layer, policy, now, entries, skip_busy, notes)
         actions += [replace(each, in_jit=True) for each in own] if layer is found.jit else own
     actions += quarantine_garbage(found, policy, now, aside)
+    if notes is not None:
+        notes += left_unread(found, chosen)
     return list(_until(actions, policy.free_bytes))
 
 
@@ -79,7 +81,8 @@ def _selected_in(
     busy = found.busy_keys if skip_busy else set()
     actions: list[Action] = []
     if policy.removes("orphans"):
-        actions += [Action("rebuild", "index-corrupt", key) for key in found.broken_indexes]
+        broken = [key for key in found.broken_indexes if key not in found.unreadable]
+        actions += [Action("rebuild", "index-corrupt", key) for key in broken]
         actions += [Action("adopt", "orphan", row.key, row.stem) for row in found.rows if row.adopts]
     actions += loose_garbage(found, policy, now)
     for place, each in list(chosen.items()):
@@ -114,7 +117,7 @@ def collect(
     """Do what was selected, entries under the lock of their key; stop at a key's end when `limit_s` has passed.
 
     With `lock_age_s` locks that this run had to make do not outlast it: gc's own, and at 0 those of keys without an
-    index. Raises OSError when a file cannot be removed or a key not be locked.
+    index. What cannot be done at one key stops no other: `notes` say it, `failures` hold what was to be removed.
     """
     end = None if limit_s is None else time.monotonic() + limit_s
     outcome = Outcome()
@@ -122,7 +125,7 @@ def collect(
     for layer in found.layers:
         own = [each for each in actions if each.in_jit == (layer is found.jit)]
         inner = _collect_in(layer, own, wait_s, shared, end, grace_s)
-        for name in ("done", "spared", "busy", "notes"):
+        for name in ("done", "spared", "busy", "notes", "failures"):
             getattr(outcome, name).extend(getattr(inner, name))
     _count(found.directory, outcome)
     for layer in found.layers:  # behind the counters, which take gc's own lock
@@ -157,8 +160,11 @@ def _collect_in(
     """Do what was selected of one layer."""
     outcome = Outcome(busy=[] if wait_s > 0 else sorted(found.busy_keys))
     for action in (each for each in actions if not each.key and not each.is_weight and each.why != "lock"):
-        remove_tree(action.path)
-        outcome.done.append(action)
+        try:
+            remove_tree(action.path)
+            outcome.done.append(action)
+        except OSError as error:
+            outcome.leave(f"{action.what} was", error, [action])
     by_graph: dict[str, list[Action]] = {}
     by_key: dict[str, list[Action]] = {}
     for each in actions:
@@ -175,14 +181,19 @@ def _collect_in(
         except LockTimeout:
             outcome.busy.append(key)
         except LockUnavailable as error:
-            raise OSError(errno.ENOLCK, str(error), lock_path(found.directory, key)) from error
+            outcome.leave(f"key {key} was", unusable_lock(found.directory, key, error), own)
+        except OSError as error:
+            outcome.leave(f"key {key} was", error, own)
 
     for graph, own in sorted(by_graph.items()):
         if end is not None and time.monotonic() > end:
             break
         from gecli.cache.gc_slices import collect_graph
 
-        collect_graph(found, graph, own, outcome, wait_s, shared, collect_locked)
+        try:
+            collect_graph(found, graph, own, outcome, wait_s, shared, collect_locked)
+        except OSError as error:
+            outcome.leave(f"what --jit keeps of key {graph} was", error, own)
     for key, own in sorted(by_key.items()):
         if end is not None and time.monotonic() > end:
             break
@@ -191,12 +202,18 @@ def _collect_in(
         if each.why == "lock" and each.key:
             remove_lock(found.directory, each, outcome)
     if end is None or time.monotonic() <= end:
-        sweep_weights(found.directory, [each for each in actions if each.is_weight], outcome, grace_s)
+        weights = [each for each in actions if each.is_weight]
+        try:
+            sweep_weights(found.directory, weights, outcome, grace_s)
+        except OSError as error:
+            outcome.leave("weights that no entry refers to were", error, weights)
     return outcome
 
 
 def _count(directory: str, outcome: Outcome) -> None:
     """Count the run, and shorten the logs of the counters; a directory that only GE has used stays its own."""
+    if outcome.failures and not outcome.done:
+        return
     if outcome.done or os.path.isdir(os.path.join(directory, PRIVATE)):
         from gecli.cache.statistics import fold
 

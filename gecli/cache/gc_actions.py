@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import field
 
 from gecli.cache.survey import JIT
@@ -73,6 +74,16 @@ class Outcome:
     spared: list[Action] = field(default_factory=list)
     busy: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)  # what was not done, and why
+    failures: list[OSError] = field(default_factory=list)  # of what was to be removed
+
+    def leave(self, what: str, error: OSError, actions: Sequence[Action]) -> None:
+        """Keep that an error ended these actions; a failure when one of them was to remove something."""
+        known = {id(each) for each in (*self.done, *self.spared)}
+        left = [each for each in actions if id(each) not in known]
+        self.spared += left
+        self.notes.append(f"{what} left alone: {error.strerror or error}")
+        if any(each.verb == "remove" for each in left):
+            self.failures.append(error)
 
     @property
     def freed_bytes(self) -> int:

@@ -6,18 +6,19 @@ Everything here selects; nothing is changed.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 from gecli.cache.gc_actions import UNREFERENCED, Action, GcPolicy
 from gecli.cache.gc_lock import gc_lock_path
 from gecli.cache.index import index_path
-from gecli.cache.layout import OM, PRIVATE, entry_path, host_name, is_alive, request_dir
+from gecli.cache.layout import ENTRY_SUFFIXES, OM, PRIVATE, entry_path, host_name, is_alive, request_dir
 from gecli.cache.lock import abandoned_records, inflight_records
 from gecli.cache.model_cache import read_request_hint
 from gecli.cache.quarantine import KEPT_S
 from gecli.cache.survey import LooseFile, Survey
 from gecli.cache.weight_files import weight_dir
 from gecli.planning.weight_names import META_NAME
+from gecli.wire.regular_file import io_fault, open_regular
 
 HINT_AGE_S = 30 * 86400.0  # rows and memos not rewritten for so long serve nobody
 
@@ -30,9 +31,9 @@ def loose_garbage(found: Survey, policy: GcPolicy, now: float) -> Iterator[Actio
             yield _removal(each, "tmp")
         elif each.kind == "hint" and not policy.only and (empties or age > HINT_AGE_S or _leads_nowhere(each)):
             yield _removal(each, "hint")
-        elif each.key in found.broken_indexes:
-            continue  # the rebuilt index may name it
-        elif each.kind == "orphan" and policy.removes("orphans") and age > policy.grace_s:
+        elif each.key in found.broken_indexes or each.kind != "orphan" or _is_unread(found, each):
+            continue  # the rebuilt index may name it, or it may be part of a whole entry
+        elif policy.removes("orphans") and age > policy.grace_s:
             yield _removal(each, "orphan")
     if policy.removes("tmp"):
         for path in abandoned_records(found.directory, now - policy.grace_s):
@@ -40,6 +41,33 @@ def loose_garbage(found: Survey, policy: GcPolicy, now: float) -> Iterator[Actio
         marker = marker_path(found.directory)
         if empties and os.path.lexists(marker):
             yield Action("remove", "hint", "", path=marker)
+
+
+def left_unread(found: Survey, chosen: Sequence[Mapping[tuple[str, str], Action]]) -> Iterator[str]:
+    """What stays because it cannot be read, and may be whole, in sentences."""
+    for layer, gone in zip(found.layers, chosen):
+        for key, why in sorted(layer.unreadable.items()):
+            yield f"key {key} was left alone: its index cannot be read: {why}"
+        if layer.unlisted:
+            yield f"what --jit keeps was left alone: its slices cannot be listed: {layer.unlisted}"
+        for row in layer.rows:
+            if "io-error" in row.problems and row.key not in layer.unreadable and (row.key, row.stem) not in gone:
+                yield f"entry {row.stem} was left alone: a file of it cannot be read (io-error)"
+        for each in layer.loose:
+            if each.kind == "orphan" and _is_unread(layer, each):
+                yield f"{os.path.basename(each.path)} was left alone: a file of its entry cannot be read (io-error)"
+
+
+def _is_unread(found: Survey, each: LooseFile) -> bool:
+    """Whether a file without an index record may belong to a whole entry, of which something cannot be read."""
+    stem = stem_of_path(each.path)
+    for suffix in ENTRY_SUFFIXES:
+        try:
+            os.close(open_regular(entry_path(found.directory, stem, suffix)))
+        except OSError as error:
+            if io_fault(error):
+                return True
+    return False
 
 
 def quarantine_garbage(found: Survey, policy: GcPolicy, now: float, chosen: list[LooseFile]) -> Iterator[Action]:

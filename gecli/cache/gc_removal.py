@@ -11,7 +11,7 @@ from gecli.cache.gc_actions import Action, Outcome
 from gecli.cache.gc_garbage import stem_of_path
 from gecli.cache.gc_lock import gc_lock_path, remove_gc_lock
 from gecli.cache.index import UnreadableIndex, index_path, read_index
-from gecli.cache.lock import KeyLock, LockTimeout, LockUnavailable, lock_path
+from gecli.cache.lock import KeyLock, LockTimeout, LockUnavailable, lock_path, unusable_lock
 from gecli.cache.model_cache import forget_entry_hints
 from gecli.cache.recovery import adoptable, files_of, recover, remove_records, set_aside
 from gecli.cache.sidecar import InvalidSidecar, last_used_ns, read_sidecar
@@ -132,8 +132,11 @@ def remove_lock(directory: str, action: Action, outcome: Outcome) -> None:
                 outcome.spared.append(action)
                 return
             _unlink(lock_path(directory, action.key))
-    except (LockTimeout, LockUnavailable):
+    except LockTimeout:
         outcome.busy.append(action.key)
+        return
+    except LockUnavailable as error:
+        outcome.leave(f"the lock of key {action.key} was", unusable_lock(directory, action.key, error), [action])
         return
     outcome.done.append(action)
 

@@ -14,8 +14,8 @@ from gecli.cache.gc_actions import Action, GcPolicy, Outcome
 from gecli.cache.gc_entries import Chosen, choose
 from gecli.cache.jit_edit import shortened, what_stays, write_lists
 from gecli.cache.jit_files import HIERARCHY
-from gecli.cache.jit_survey import BROKEN, ORPHAN, STALE, Slicing
-from gecli.cache.lock import KeyLock, LockTimeout, LockUnavailable, is_busy, lock_path
+from gecli.cache.jit_survey import BROKEN, ORPHAN, STALE, UNREADABLE, Slicing
+from gecli.cache.lock import KeyLock, LockTimeout, LockUnavailable, is_busy, lock_path, unusable_lock
 from gecli.cache.sidecar import last_used_ns
 from gecli.cache.store import file_mode
 from gecli.cache.survey import Survey
@@ -32,7 +32,7 @@ def of_slices(found: Survey, chosen: Chosen, policy: GcPolicy, now: float, busy:
     slices = {
         key: list(_of_graph(found, each, chosen, policy, now, busy, is_shown=key in shown))
         for key, each in found.slicings.items()
-        if key not in busy
+        if key not in busy and (UNREADABLE not in each.problems or policy.everything)
     }
     versions: dict[str, list[Action]] = {}
     for action in chosen.values():
@@ -113,7 +113,7 @@ def collect_graph(
     except LockTimeout:
         outcome.busy.append(graph)
     except LockUnavailable as error:
-        raise OSError(errno.ENOLCK, str(error), lock_path(found.directory, graph)) from error
+        raise unusable_lock(found.directory, graph, error) from error
 
 
 def _shorten(
@@ -126,6 +126,8 @@ def _shorten(
         return
     cuts = [each.slice_id for each in actions if each.slice_id is not None and each.why != BROKEN]
     now, kept = what_stays(cache, graph, gone)
+    if UNREADABLE in now.problems and 0 not in cuts:
+        raise OSError(errno.EACCES, f"its slices cannot be read: {now.fault}", now.home)
     if cuts and not any_spared and now.listed <= planned.listed:
         kept = kept[: min(cuts)]
     is_mended = any(each.why == BROKEN for each in actions)

@@ -127,6 +127,8 @@ class EntryImporter:
             problems = entry_problems(self.directory, entry.key, record, fast=False)
             if not problems:
                 return Imported(entry, "present", record.stem)
+            if problems[0].kind == "io-error":
+                continue  # it may be whole
             if record.stem != entry.key:  # a bare {key}.om is not ours to move
                 set_aside_entry(self.directory, entry.key, record.stem, self.mode)
                 present.remove(record.stem)

@@ -7,7 +7,7 @@ import os
 from typing import Any, NamedTuple
 
 from gecli.cache.layout import OM
-from gecli.wire.regular_file import read_regular
+from gecli.wire.regular_file import io_fault, read_regular
 
 SUFFIX = ".idx"
 MAX_BYTES = 1 << 26
@@ -55,9 +55,9 @@ def read_index(directory: str, key: str) -> IndexContent | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        if error.errno in NO_FILE:
-            raise UnreadableIndex(error.strerror or str(error)) from error
-        raise
+        if io_fault(error):
+            raise
+        raise UnreadableIndex(error.strerror or str(error)) from error
     return parse_index(data, directory)
 
 

@@ -37,12 +37,14 @@ from gecli.cache.sidecar import InvalidSidecar, read_sidecar
 from gecli.cache.stat_index import StatIndex
 from gecli.records import dataclass
 from gecli.version import __version__
+from gecli.wire.regular_file import io_fault, open_regular
 
 OF_HIERARCHY = (RESULT, SLICING)
 OF_SLICE = (VERSIONS, SLICE_GRAPH, REST_GRAPH)
 _VERSION = re.compile(r"(?P<graph>.+)_(?P<slice>\d+)_\d{19,}", re.ASCII)
 _TEMPORARY = re.compile(r"\..+\.tmp\.\d+\.[0-9a-f]+")
 BROKEN, STALE, ORPHAN = "jit-broken", "jit-stale", "jit-orphan"
+UNREADABLE = "io-error"  # they may be whole
 NO_ENTRY, NO_GUARD, OTHER_SLICE = "it has no entry", "its entry has no guard", "its entry is of another slice"
 OTHER_TOOL = "its entry was made with other options, or by another version of gecli"
 NEVER_TAKEN = (NO_ENTRY, NO_GUARD, OTHER_SLICE)
@@ -98,6 +100,15 @@ def user_keys(directory: str) -> list[str]:
     return [name for name in names if is_graph_key(name) and os.path.isdir(os.path.join(hierarchies(directory), name))]
 
 
+def why_unlisted(directory: str) -> str:
+    """The system's reason why nobody knows which slices there are; empty when they can be listed, or there are none."""
+    try:
+        os.listdir(hierarchies(directory))
+    except OSError as error:
+        return io_fault(error)
+    return ""
+
+
 def hierarchies(directory: str) -> str:
     return os.path.join(jit_dir(directory), HIERARCHY)
 
@@ -128,12 +139,25 @@ def slicing(directory: str, key: str, *, full: bool = False) -> Slicing:
     dead = sorted(version for version, why in found.unfit.items() if why in NEVER_TAKEN)
     if not found.fault and dead:
         found.fault = f"version {dead[0]} is listed, but {found.unfit[dead[0]]}"
-    if found.fault:
+    if found.fault and (unreadable := _unreadable(found)):
+        found.fault, found.problems = unreadable, (UNREADABLE,)
+    elif found.fault:
         found.problems = (BROKEN,)
     elif found.unfit and set(found.unfit) == found.listed:
         found.problems = (STALE,)
     found.is_busy = is_busy(jit_dir(directory), key)
     return found
+
+
+def _unreadable(found: Slicing) -> str:
+    """The first file of slices that may be whole but cannot be read, and why; empty without one."""
+    for name in [*OF_HIERARCHY, *found.files]:
+        try:
+            os.close(open_regular(os.path.join(found.home, name)))
+        except OSError as error:
+            if why := io_fault(error):
+                return f"{name}: {why}"
+    return ""
 
 
 def _judge_versions(directory: str, found: Slicing, slices: Iterable[StoredSlice]) -> None:

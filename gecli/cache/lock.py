@@ -6,6 +6,7 @@ not depend on it.
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import threading
@@ -160,6 +161,11 @@ def wait_for_writers(directory: str, key: str, timeout_s: float) -> bool:
 
 def lock_path(directory: str, key: str) -> str:
     return os.path.join(directory, f"{key}.lock")
+
+
+def unusable_lock(directory: str, key: str, error: LockUnavailable) -> OSError:
+    """The same as an error of the system, for those who go on without the key."""
+    return OSError(errno.ENOLCK, f"its lock cannot be used: {error}", lock_path(directory, key))
 
 
 def is_busy(directory: str, key: str) -> bool:

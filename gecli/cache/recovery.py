@@ -11,7 +11,7 @@ import time
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
-from gecli.cache.candidate import damaged_file, looks_like_om
+from gecli.cache.candidate import damaged_file, om_fault
 from gecli.cache.events import event
 from gecli.cache.events import record as record_event
 from gecli.cache.index import IndexContent, IndexRecord, UnreadableIndex, index_path, new_record, read_index
@@ -208,7 +208,8 @@ def _rebuilt(directory: str, key: str, stats: StatIndex) -> IndexContent:
     for stem in stems_of(directory, key):
         record = _complete(directory, key, stem, stats)
         if record is None and not os.path.exists(entry_path(directory, stem, SIDECAR)):
-            if not looks_like_om(entry_path(directory, stem, OM)):
+            fault = om_fault(entry_path(directory, stem, OM))
+            if fault and fault[0] != "io_error":  # what cannot be read now may be whole
                 continue
             has_rdcpkt = os.path.isfile(entry_path(directory, stem, RDCPKT))
             record = new_record(key, stem, has_rdcpkt=has_rdcpkt)

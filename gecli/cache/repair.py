@@ -128,6 +128,8 @@ def _repair_key(found: Verification, key: str, say: Callable[[str], None], mode:
     _drop_unusable_records(directory, key, say, mode)
     for record in records_of(directory, key):
         for problem in entry_problems(directory, key, record, fast=found.fast):
+            if problem.kind in BEYOND_REPAIR:
+                break
             set_aside_entry(directory, key, record.stem, mode)
             say(f"entry {record.stem} was set aside ({problem.kind})")
             break

@@ -8,7 +8,7 @@ from typing import Any
 
 from gecli.cache.layout import SIDECAR, entry_path
 from gecli.cache.sidecar_report import report_fault
-from gecli.wire.regular_file import read_regular
+from gecli.wire.regular_file import io_fault, read_regular
 
 SCHEMA = 1
 MAX_REQUESTS = 8
@@ -103,11 +103,18 @@ class Sidecar:
 
 
 def read_sidecar(directory: str, key: str, stem: str) -> Sidecar | None:
-    """The sidecar of an entry; None without one, or with one of another schema. Raises InvalidSidecar, OSError."""
+    """The sidecar of an entry; None without one, or with one of another schema. Raises InvalidSidecar, OSError.
+
+    An OSError tells nothing of the sidecar: it may be whole.
+    """
     try:
         data = read_regular(entry_path(directory, stem, SIDECAR))
     except FileNotFoundError:
         return None
+    except OSError as error:
+        if io_fault(error):
+            raise
+        raise InvalidSidecar(error.strerror or str(error)) from error
     return parse_sidecar(data, key, stem)
 
 

@@ -15,7 +15,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from gecli.cache.cache_conf import BrokenConf, read_cache_conf
-from gecli.cache.candidate import damaged_file, looks_like_om, maker_of, missing_file
+from gecli.cache.candidate import damaged_file, maker_of, missing_file, om_fault
 from gecli.cache.graph_key import is_graph_key
 from gecli.cache.index import SUFFIX, IndexContent, IndexRecord, UnreadableIndex, read_index
 from gecli.cache.layout import (
@@ -106,9 +106,11 @@ class Survey:
     loose: list[LooseFile] = field(default_factory=list)
     busy_keys: set[str] = field(default_factory=set)
     broken_indexes: list[str] = field(default_factory=list)
+    unreadable: dict[str, str] = field(default_factory=dict)  # those of them that may be whole, and why
     reclaimable_bytes: int = 0  # filled in by who asks gc
     unreferenced_bytes: int = 0  # of weight files that no entry refers to; filled in by who looks for them
     jit: Survey | None = None  # the same of the JIT layer, which is a cache directory inside
+    unlisted: str = ""  # why nobody knows which slices the JIT layer has
     slicings: dict[str, Slicing] = field(default_factory=dict)  # of the JIT layer, whatever keys were asked for
     key_glob: str | None = None
 
@@ -146,10 +148,10 @@ def survey(directory: str, key_glob: str | None = None) -> Survey:
 
 def _of_jit(directory: str, found: Survey, key_glob: str | None) -> Survey:
     """The JIT layer: versions that no slice lists are orphans; a key is that of a version or of its graph."""
-    from gecli.cache.jit_survey import slicings, temporary_trees
+    from gecli.cache.jit_survey import slicings, temporary_trees, why_unlisted
     from gecli.cache.quarantine import tree_bytes
 
-    found.slicings, found.key_glob = slicings(directory), key_glob
+    found.slicings, found.key_glob, found.unlisted = slicings(directory), key_glob, why_unlisted(directory)
     graphs = _graphs_of(found)
     found.busy_keys |= {graph for graph in set(graphs.values()) if graph and is_busy(found.directory, graph)}
     rows = [_of_graph(row, graphs[row.key], found) for row in found.rows]
@@ -180,7 +182,9 @@ def _graphs_of(found: Survey) -> dict[str, str]:
 def _of_graph(row: EntryRow, graph: str, found: Survey) -> EntryRow:
     each = found.slicings.get(graph)
     problems: tuple[str, ...] = ("busy",) if graph in found.busy_keys else ()
-    if each is None or row.key not in each.listed:
+    if found.unlisted or (each is not None and "io-error" in each.problems):
+        problems = ("io-error", *problems)  # nobody knows which slice lists it
+    elif each is None or row.key not in each.listed:
         # What a damaged list said of the version is not known: it goes with that list.
         is_lost = each is not None and "jit-broken" in each.problems
         problems = ("jit-broken" if is_lost else "jit-orphan", *problems)
@@ -225,6 +229,8 @@ def _survey(directory: str, key_glob: str | None) -> Survey:
         if is_busy(directory, key):
             found.busy_keys.add(key)
         rows = _with_superseded(_rows(directory, key, content, names, by_key.get(key, [])))
+        if key in found.unreadable:  # it may name them
+            rows = [replace(row, adopts=False, problems=("io-error",)) for row in rows]
         is_busy_key = key in found.busy_keys
         found.rows += [
             _with(row, ("unconfirmed",) * (is_manual and row.waits) + ("busy",) * is_busy_key) for row in rows
@@ -292,9 +298,12 @@ def owner_of(name: str, owners: set[str]) -> str | None:
 def _content(directory: str, key: str, found: Survey) -> IndexContent | None:
     try:
         return read_index(directory, key)
-    except (UnreadableIndex, OSError):
+    except UnreadableIndex:
         found.broken_indexes.append(key)
-        return IndexContent([], [], {})
+    except OSError as error:
+        found.broken_indexes.append(key)
+        found.unreadable[key] = error.strerror or str(error)
+    return IndexContent([], [], {})
 
 
 def _rows(directory: str, key: str, content: IndexContent | None, names: set[str], own: list[str]) -> list[EntryRow]:
@@ -326,8 +335,8 @@ def _row(directory: str, key: str, record: IndexRecord) -> EntryRow:
     sidecar = None
     try:
         sidecar = read_sidecar(directory, key, stem) if not record.problem else None
-    except (InvalidSidecar, OSError):
-        problems.append("sidecar-invalid")
+    except (InvalidSidecar, OSError) as error:
+        problems.append("sidecar-invalid" if isinstance(error, InvalidSidecar) else "io-error")
     weights: tuple[WeightRange, ...] = ()
     if not problems:
         problems += _damage(directory, record, sidecar)
@@ -361,8 +370,9 @@ def _damage(directory: str, record: IndexRecord, sidecar: Sidecar | None) -> lis
         damage = damaged_file(directory, record, sidecar, StatIndex(), hashed=False)
         if damage:
             return [damage[0].replace("_", "-")]
-    if not looks_like_om(os.path.join(directory, record.om_name)):
-        return ["om-corrupt"]
+    fault = om_fault(os.path.join(directory, record.om_name))
+    if fault:
+        return [fault[0].replace("_", "-")]
     if sidecar is None or not sidecar.combined:
         # An OM of gecli says what it was compiled from: a look-up takes it for that, whatever `foreign_entries` is.
         is_ours = maker_of(os.path.join(directory, record.om_name)) == "gecli"

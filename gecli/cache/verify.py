@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import field
 
-from gecli.cache.candidate import damaged_file, looks_like_om, missing_file
+from gecli.cache.candidate import damaged_file, missing_file, om_fault
 from gecli.cache.index import SUFFIX, IndexContent, IndexRecord, UnreadableIndex, read_index
 from gecli.cache.layout import OM, entry_path
 from gecli.cache.lock import is_busy
@@ -32,7 +32,7 @@ from gecli.cache.weight_files import (
 )
 from gecli.errors import GecliError
 from gecli.records import dataclass
-from gecli.wire.regular_file import read_regular
+from gecli.wire.regular_file import io_fault, read_regular
 
 LOCK = ".lock"
 FILE_NAME = "cache_file_name"  # in a record of an index
@@ -113,7 +113,8 @@ def _check_slices(found: Verification, directory: str, key_glob: str | None) -> 
         if each.is_busy:
             found.busy.append(each.key)
         else:
-            found.problems.append(Problem("jit-broken", each.fault, each.key, path=each.home))
+            kind = "io-error" if "io-error" in each.problems else "jit-broken"
+            found.problems.append(Problem(kind, each.fault, each.key, path=each.home))
 
 
 def _verify(directory: str, key_glob: str | None, *, fast: bool) -> Verification:
@@ -145,7 +146,7 @@ def entry_problems(directory: str, key: str, record: IndexRecord, *, fast: bool)
     except InvalidSidecar as error:
         return [Problem("sidecar-invalid", str(error), key, stem, path)]
     except OSError as error:
-        return [Problem("sidecar-invalid", error.strerror or str(error), key, stem, path)]
+        return [Problem("io-error", error.strerror or str(error), key, stem, path)]
     damage = _file_damage(directory, record, sidecar, fast=fast)
     if damage:
         return [_problem(damage, key, stem)]
@@ -240,8 +241,9 @@ def _file_damage(directory: str, record: IndexRecord, sidecar: Sidecar | None, *
         if damage:
             return damage
     om = os.path.join(directory, record.om_name)
-    if not looks_like_om(om):
-        return "om_corrupt", "the header is not that of a whole OM file"
+    fault = om_fault(om)
+    if fault:
+        return fault
     return None if fast or sidecar is not None else _foreign_damage(directory, record)
 
 
@@ -256,14 +258,14 @@ def _foreign_damage(directory: str, record: IndexRecord) -> tuple[str, str] | No
         om.model().require_sound()
         fault = om.verify_checksum()
     except (GecliError, OSError) as error:
-        return "om_corrupt", str(error)
+        return "io_error" if io_fault(error) else "om_corrupt", str(error)
     if fault is not None:
         return "om_corrupt", fault.message
     if record.rdcpkt_name:
         try:
             read_rdcpkt(os.path.join(directory, record.rdcpkt_name))
         except GecliError as error:
-            return "rdcpkt_corrupt", error.first.message
+            return "io_error" if io_fault(error) else "rdcpkt_corrupt", error.first.message
     return None
 
 
@@ -284,7 +286,7 @@ def _weight_damage(
     except BadWeightRow as error:
         return "sidecar_invalid" if sidecar is not None else "om_corrupt", str(error)
     except (GecliError, OSError) as error:
-        return "om_corrupt", str(error)
+        return "io_error" if io_fault(error) else "om_corrupt", str(error)
 
 
 def _count(found: Verification, record: IndexRecord) -> None:
@@ -320,8 +322,9 @@ def weight_dir_problems(directory: str, referenced: set[str], *, fast: bool) -> 
         names = sorted(os.listdir(folder))
         meta = parse_meta(read_regular(path, MAX_META_BYTES)) if META_NAME in names else None
     except OSError as error:
+        kind = "io-error" if io_fault(error) else "meta-invalid"
         is_absent = isinstance(error, FileNotFoundError)
-        return [] if is_absent else [Problem("meta-invalid", error.strerror or str(error), path=path)]
+        return [] if is_absent else [Problem(kind, error.strerror or str(error), path=path)]
     problems = []
     if META_NAME in names and meta is None:
         problems.append(Problem("meta-invalid", "it is not the JSON of a weight directory", path=path))
@@ -335,7 +338,10 @@ def weight_dir_problems(directory: str, referenced: set[str], *, fast: bool) -> 
                 is_right = split_name(StatIndex(trusting=False).sha256(file)) == name
             except FileNotFoundError:
                 continue
-            except OSError:
+            except OSError as error:
+                if why := io_fault(error):
+                    problems.append(Problem("io-error", why, path=file))
+                    continue
                 is_right = False
             if not is_right:
                 problems.append(Problem("weights-corrupt", "its content is not that of its name", path=file))

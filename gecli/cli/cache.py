@@ -107,7 +107,8 @@ def cache_gc(invocation: Invocation) -> int:
         outcome.notes.append(above.note)
         outcome.spared += above.spared
     if console.json:
-        console.document(gc_document(found, outcome, dry_run=dry_run))
+        if outcome.done or not outcome.failures:
+            console.document(gc_document(found, outcome, dry_run=dry_run))
     else:
         console.result("\n".join([*map(action_line, outcome.done), gc_summary(outcome, dry_run=dry_run)]))
     for note in outcome.notes:
@@ -116,6 +117,9 @@ def cache_gc(invocation: Invocation) -> int:
         console.say(f"{name} is no file of a cache and was left alone", level=1)
     for key in outcome.busy:
         console.say(f"key {key} is in use and was left alone")
+    if outcome.failures:
+        with writable(found.directory, "remove from"):
+            raise outcome.failures[0]
     return BUSY if outcome.busy and wait_s > 0 else 0
 
 

@@ -6,6 +6,10 @@ import errno
 import os
 import stat
 
+# What these tell is that there is no such file, or something else in its place.
+_OF_NO_FILE = (
+    errno.ENOENT, errno.ENOTDIR, errno.EINVAL, errno.EISDIR, errno.ELOOP, errno.ENXIO, errno.ENAMETOOLONG,
+)  # fmt: skip
 _KINDS = (
     (stat.S_ISDIR, errno.EISDIR, "Is a directory"),
     (stat.S_ISFIFO, errno.EINVAL, "Is a pipe, not a file"),
@@ -31,6 +35,18 @@ def open_regular(path: str) -> int:
         (errno.EINVAL, "Is a device, not a file"),
     )
     raise OSError(number, words, path)
+
+
+def io_fault(error: BaseException | None) -> str:
+    """The system's reason why a file cannot be read, which may be whole all the same: no permission, a disk that fails.
+
+    Empty for an error that tells of the content, and where there is no such file. Looks at the causes of an error too.
+    """
+    while error is not None:
+        if isinstance(error, OSError):
+            return "" if error.errno in _OF_NO_FILE else error.strerror or str(error)
+        error = error.__cause__
+    return ""
 
 
 def read_regular(path: str, limit_bytes: int = 1 << 30) -> bytes:

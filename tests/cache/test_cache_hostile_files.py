@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from gecli.cache.cache_conf import BrokenConf, read_cache_conf
-from gecli.cache.candidate import looks_like_om
+from gecli.cache.candidate import om_fault
 from gecli.cache.command_memo import read_memo
 from gecli.cache.index import UnreadableIndex, read_index
 from gecli.cache.lock import inflight_records
 from gecli.cache.model_cache import read_request_hint
-from gecli.cache.sidecar import read_sidecar
+from gecli.cache.sidecar import InvalidSidecar, read_sidecar
 from gecli.cache.stat_index import read_rows
 from gecli.cache.survey import survey
 
@@ -97,13 +97,13 @@ def test_no_reader_waits_for_a_pipe_or_reads_a_device(what: str, tmp_path: Path)
         lambda: read_index(str(tmp_path), "k"),
         lambda: read_sidecar(str(tmp_path), "k", "k_20260101_000000"),
     ):
-        with pytest.raises((OSError, UnreadableIndex)):
+        with pytest.raises((OSError, UnreadableIndex, InvalidSidecar)):
             read()
     assert read_request_hint(str(tmp_path), "sha256:aa") is None
     assert inflight_records(str(tmp_path)) == []
     assert read_memo(str(tmp_path / "k.idx")) is None
     assert read_rows(str(tmp_path / "k.idx")) == []
-    assert not looks_like_om(str(tmp_path / "k.idx"))
+    assert om_fault(str(tmp_path / "k.idx"))
 
 
 def test_files_that_vanish_while_they_are_listed_are_not_missed(
