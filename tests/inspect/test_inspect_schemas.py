@@ -172,17 +172,16 @@ def test_each_document_of_several_files_is_that_of_its_view(view: str, inspect: 
     document = check("files", inspect(*paths, *VIEWS[view], "--json").out)
     for path, entry in zip(paths, document["files"], strict=True):
         shown = entry["document"]
-        if view == "atc-json":
-            shown = {key: value for key, value in shown.items() if key != "warnings"}
         validator(view).validate(shown)
         assert entry["path"] == str(path)
+        assert ("warnings" in entry) is (view == "atc-json")
 
 
 @pytest.mark.parametrize(
     ("words", "name"),
     [
-        ([], "summary"), (["--json"], "model"), (["--json", "--full"], "model"), (["--nodes"], "nodes"),
-        (["--hex", "header"], "hex"), (["--oneline"], "oneline"), (["--salvage"], "salvage"),
+        ([], "model"), (["--json"], "model"), (["--json", "--full"], "model"), (["--nodes"], "nodes"),
+        (["--hex", "header"], "hex"), (["--oneline"], "oneline"), (["--summary"], "summary"),
         (["--extract", "all", "--to", "out"], "extract"), (["a.om", "b.om", "--io"], "files"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else value,
@@ -197,3 +196,41 @@ def test_print_schema_prints_the_schema_of_the_view_without_a_file(
     dialects = {schema.pop("$schema") for schema in published}
     assert printed["anyOf"] == published and {printed["$schema"]} == dialects
     jsonschema.Draft202012Validator.check_schema(printed)
+
+
+EXTRACTED = ["--extract", "all", "--to", "out"]
+OPTIONS = [[], *VIEWS.values(), EXTRACTED, ["--oneline"]]
+
+
+@pytest.mark.parametrize("state", ["sound", "cut in the model", "cut in the weights", "no OM"])
+@pytest.mark.parametrize("words", [[], ["--salvage"]], ids=["", "salvaged"])
+@pytest.mark.parametrize(
+    ("count", "view"),
+    [(count, view) for count in (1, 2) for view in OPTIONS if count == 1 or view != EXTRACTED],
+    ids=lambda value: str(value) if isinstance(value, int) else " ".join(value[:1]),
+)
+def test_what_is_printed_has_the_schema_that_is_printed(
+    count: int, view: list[str], words: list[str], state: str, tmp_path: Path, inspect: Inspect, digits_om: Path
+) -> None:
+    data = digits_om.read_bytes()
+    kept = {"sound": len(data), "cut in the model": 5000, "cut in the weights": 20_000, "no OM": 3}[state]
+    (tmp_path / "m.om").write_bytes(data[:kept])
+    options = ["m.om"] * count + view + words
+    printed = json.loads(inspect(*options, "--json", "--print-schema").out)
+    if view != VIEWS["model"]:  # which belongs to --json
+        assert printed == json.loads(inspect(*options, "--print-schema").out)
+    document = json.loads(inspect(*options, "--json").out)
+    jsonschema.Draft202012Validator(printed).validate(document)
+
+
+def test_several_files_for_atc_are_one_document_without_json_too(
+    tmp_path: Path, inspect: Inspect, digits_om: Path
+) -> None:
+    (tmp_path / "none.om").write_bytes(b"")
+    shown = inspect(digits_om, "none.om", REAL / "hiai-relu.om", "--atc-json")
+    document = check("files", shown.out)
+    assert (shown.status, [sorted(entry) for entry in document["files"]]) == (
+        3, [["document", "path", "warnings"], ["errors", "path"], ["document", "path", "warnings"]]
+    )  # fmt: skip
+    assert document["files"][0]["document"] == json.loads(inspect(digits_om, "--atc-json").out)
+    assert document == json.loads(inspect(digits_om, "none.om", REAL / "hiai-relu.om", "--atc-json", "--json").out)

@@ -215,6 +215,19 @@ def test_no_view_writes_colour_into_a_pipe_or_depends_on_its_width(words: list[s
     assert shown[0] == shown[1] and b"\x1b" not in shown[0]
 
 
+@pytest.mark.parametrize("words", [["--oneline"], ["--summary"], ["--summary", "--json"], ["--oneline", "--json"]])
+def test_the_status_of_several_files_does_not_depend_on_their_order(
+    words: list[str], tmp_path: Path, inspect: Inspect, digits_om: Path
+) -> None:
+    """A file that cannot be read is graver than one that does not load."""
+    (tmp_path / "none.om").write_bytes(b"")
+    files = [Path("none.om"), VAE, digits_om]
+    for order in (files, files[::-1], [VAE, Path("none.om"), digits_om]):
+        assert inspect(*order, *words, "--target", "Ascend910B1").status == 3
+    for order in ([VAE, digits_om], [digits_om, VAE]):
+        assert inspect(*order, *words, "--target", "Ascend910B1").status == 1
+
+
 def proto_field(number: int, body: bytes) -> bytes:
     """A length-delimited field of a message."""
     length = bytes((len(body),)) if len(body) < 128 else bytes((len(body) & 0x7F | 0x80, len(body) >> 7))
