@@ -161,7 +161,7 @@ def _checked(store: VariableStore, name: str, array: Array, entry: dict[str, Any
         )
     user = form.user_desc
     array = from_portable(array, user.dtype)
-    converted = _from_origin(array, user, entry.get("format"), is_told=name not in store.without_record)
+    converted = None if name in store.without_record else _from_origin(array, user, entry.get("format"))
     if converted is not None:
         return converted
     lost = "" if user.format.is_origin else store.without_record.get(name, "")
@@ -181,16 +181,16 @@ def _checked(store: VariableStore, name: str, array: Array, entry: dict[str, Any
     return array
 
 
-def _from_origin(array: Array, user: TensorDesc, format: str | None, *, is_told: bool) -> Array | None:
+def _from_origin(array: Array, user: TensorDesc, format: str | None) -> Array | None:
     """A value in the origin form of a variable that is declared blocked, converted; None for any other value.
 
-    A graph that was emitted behind its passes declares its variables so. A variable whose road is lost is stored so,
-    but its declared form may have other axes (`is_told` is False): then the file must name the format.
+    A graph that was emitted behind its passes declares its variables so. Not for a variable whose road is lost: its
+    declared form may have other axes.
     """
     origin = user.logical()
     if user.format.is_origin or array.shape != origin.shape or array.dtype != origin.dtype.numpy:
         return None
-    if format is None and (array.shape == user.shape or not is_told):
+    if format is None and array.shape == user.shape:
         return None
     if format is not None and format != origin.format.name:
         return None

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 Array = NDArray[Any]
 SMALL_BYTES = 1 << 14  # variables up to this size share blocks: most of many variables are small
 BLOCK_BYTES = 1 << 18
+COPY_OF = "copy of "  # how `initialised_by` begins for a variable that began as another one
 INIT_MODES = ("error", "zero", "random")
 
 
@@ -100,6 +101,11 @@ class Variable:
     @property
     def is_initialised(self) -> bool:
         return bool(self.initialised_by)
+
+    @property
+    def is_copy(self) -> bool:
+        """Whether its value is that of another variable still: an initial value counts more."""
+        return self.initialised_by.startswith(COPY_OF)
 
 
 class VariableStore:
@@ -178,7 +184,7 @@ class VariableStore:
         return form
 
     def _give(self, variable: Variable, form: Form, given: GivenValue) -> None:
-        if not variable.is_initialised:
+        if not variable.is_initialised or variable.is_copy:
             _initialise(variable.name, form, given.value)
             variable.current = form
             variable.initialised_by = "_init_value"
@@ -246,7 +252,7 @@ class VariableStore:
 
     def mark_written(self, name: str, by: str) -> None:
         variable = self._variables[name]
-        if not variable.is_initialised:
+        if not variable.is_initialised or variable.is_copy:
             variable.initialised_by = by
 
     def value(self, name: str, *, raw: bool = False) -> Array:
@@ -271,15 +277,15 @@ class VariableStore:
         self._variables[name].initialised_by = by
 
     def copy_value(self, source: str, name: str) -> None:
-        """Give `name` the value of `source`, cast to its type; nothing while that has none. Raises as `set_value`."""
-        if not self[source].is_initialised:
+        """Let `name`, if it has no value, begin with that of `source`, cast to its type. Raises as `set_value`."""
+        if not self[source].is_initialised or self[name].is_initialised:
             return
         from gecli.layout.cast import cast
 
         src, dst = self._current(source).user_desc, self._current(name).user_desc
         value = self.value(source)
         self.set_value(
-            name, value if src.dtype is dst.dtype else cast(value, src.dtype, dst.dtype), f"copy of {source}"
+            name, value if src.dtype is dst.dtype else cast(value, src.dtype, dst.dtype), f"{COPY_OF}{source}"
         )
 
     def _current(self, name: str) -> Form:

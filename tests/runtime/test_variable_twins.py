@@ -85,3 +85,30 @@ def test_a_twin_that_names_the_memory_of_its_source_runs(tmp_path: Path) -> None
     outputs, _ = session.load(om).run({})
     np.testing.assert_array_equal(outputs["y:0"], np.maximum(np.array(VALUES, np.float16), 0))
     assert session.store.value("twin").dtype == np.float16
+
+
+@pytest.mark.parametrize("first", ["copied", "given"])
+def test_an_initial_value_of_any_model_counts_more_than_the_copy(tmp_path: Path, first: str) -> None:
+    given = {"_init_value": {"tensor": {"data": [7.0, 7.0, 7.0, 7.0]}}}
+    for name, twin in (("copied", {"_copy_from_var_node": "w"}), ("given", given)):
+        (tmp_path / name).mkdir()
+        _compiled(tmp_path / name, "DT_FLOAT16", twin, VALUES)
+    session = Session()
+    for name in (first, "given" if first == "copied" else "copied"):
+        session.load(tmp_path / name / "twins.om")
+    np.testing.assert_array_equal(session.store.value("twin"), np.full(4, 7, np.float16))
+
+
+def test_a_twin_keeps_what_was_written_to_it(tmp_path: Path) -> None:
+    """A model that is loaded later neither copies again nor begins with an initial value."""
+    session = Session()
+    om = _compiled(tmp_path, "DT_FLOAT16", {"_copy_from_var_node": "w"}, VALUES)
+    session.load(om)
+    session.store.mark_written("twin", "node n")
+    session.store.set_value("w", np.zeros(4, np.float32))
+    session.load(om)
+    np.testing.assert_array_equal(session.store.value("twin"), np.array(VALUES, np.float16))
+    (tmp_path / "given").mkdir()
+    given = {"_init_value": {"tensor": {"data": [7.0, 7.0, 7.0, 7.0]}}}
+    session.load(_compiled(tmp_path / "given", "DT_FLOAT16", given, VALUES))
+    np.testing.assert_array_equal(session.store.value("twin"), np.array(VALUES, np.float16))
