@@ -25,6 +25,7 @@ WHOLE_BYTES = 1 << 16  # messages up to this size are parsed as they are, larger
 MAX_FIELD_BYTES = 4 << 20  # of what protobuf parses; larger are only tensor data, strings and bytes
 MAX_FIELDS = 1 << 19  # of one large operator: a NetOutput has two for each output of the model
 _ENTRY_COST = 64
+_ATTR_COST = 300  # of an attribute of a large operator: it is in three tables while they are sorted
 _PARSED_FACTOR = 48  # a message of two bytes becomes an object of a hundred
 _RAW_KINDS = {13: "g", 17: "expression"}
 
@@ -72,6 +73,7 @@ class MessageReader:
                     self._require(len(joined), reader)
                 value = part
         if value is None:
+            reader.budget.spend(TEXT_COST)
             return key, RawAttr("none", b"")
         if not joined:
             return key, self.attr_value(value.body, value.end, reader)
@@ -108,7 +110,7 @@ class MessageReader:
             reader.budget.require(_PARSED_FACTOR * size)
 
     def operator(self, span: Span, reader: AttrReader) -> tuple[Message, dict[str, Any]]:
-        """The OpDef in a field, and those of its attributes that are too large for protobuf."""
+        """The OpDef in a field; of a large one the attributes beside it, because each would be a message."""
         if span.end - span.begin <= WHOLE_BYTES:
             return ge_ir.OpDef.FromString(self._stripped(span.body, span.end, OP)), {}
         large: dict[str, Any] = {}
@@ -116,11 +118,14 @@ class MessageReader:
         for count, part in enumerate(self.spans(span.body, span.end)):
             if count == MAX_FIELDS:
                 raise WireError(f"an operator has more than {MAX_FIELDS} fields", part.begin)
-            if part.number == OP_ATTRS and part.kind == LENGTH_DELIMITED and part.end - part.body > WHOLE_BYTES:
+            if part.number == OP_ATTRS and part.kind == LENGTH_DELIMITED:
                 key, value = self.attribute(part, reader)
+                reader.budget.spend(TEXT_COST + len(key) + _ATTR_COST)
                 large[key] = value
             elif part.number in OP_DESCS and part.kind == LENGTH_DELIMITED:
-                pieces.append(bytes_field(part.number, self._stripped(part.body, part.end, DESC)))
+                desc = self._stripped(part.body, part.end, DESC)
+                self._require(len(desc), reader)
+                pieces.append(bytes_field(part.number, desc))
             else:
                 pieces.append(self._stripped(part.begin, part.end, OP))
             reader.budget.spend(_ENTRY_COST)

@@ -95,6 +95,15 @@ HOSTILE: dict[str, Callable[[int], bytes]] = {
     ),
     "functions in functions": lambda size: operators(lambda k: attr(nested(20 + k % 10, spec.attr_i(k))), size),
     "constants outside": lambda size: operators(constant, size),
+    "attributes of one operator": lambda size: graph(
+        spec.blob(6, repeated(lambda k: spec.blob(10, spec.blob(1, text(k)) + spec.blob(2, spec.attr_i(1))), size))
+    ),
+    "attributes of one descriptor": lambda size: graph(
+        spec.blob(6, spec.blob(34, repeated(lambda k: spec.blob(5, spec.blob(1, text(k)) + b"\x12\0"), size)))
+    ),
+    "empty lists of unknown kinds": lambda size: operators(
+        lambda k: name(k) + attr(spec.attr_list(b"", 1000 + k)), size
+    ),
     "descriptors": lambda size: operators(
         lambda k: spec.blob(33, spec.descriptor(1, [k])) + spec.blob(34, spec.descriptor(1, [k + 1])), size
     ),

@@ -274,6 +274,15 @@ def test_a_large_hostile_graph_takes_no_more_than_twice_its_size_and_64_mib(name
     assert peak < limit, f"{peak / MIB:.1f} MiB of {limit / MIB:.1f}"
 
 
+@pytest.mark.parametrize(("name", "mib"), [("attributes of one operator", 4), ("attributes of one descriptor", 2)])
+def test_one_operator_of_many_attributes_is_no_message_of_as_many(name: str, mib: int, tmp_path: Path) -> None:
+    path = tmp_path / "hostile.om"
+    path.write_bytes(spec.om_wide([(0, hostile_graphs.HOSTILE[name](mib * MIB))]))
+    peak, status, _ = measured("-m", "gecli", "inspect-om", "--summary", str(path))
+    limit = 2 * path.stat().st_size + ALLOWED_BYTES
+    assert status == 3 and peak < limit, f"{peak / MIB:.1f} MiB of {limit / MIB:.1f}"
+
+
 @pytest.mark.parametrize("name", ["operators with a name", "control edges"])
 def test_a_run_refuses_a_hostile_graph_in_the_same_memory(name: str, tmp_path: Path) -> None:
     path = tmp_path / "hostile.om"
