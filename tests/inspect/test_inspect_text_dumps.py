@@ -127,3 +127,11 @@ def test_numbers_are_read_in_every_base_and_lists_in_both_forms() -> None:
     text = b"a: 0x10 a: -3, b: [1, 2]; c { d: 1.5e3f } c < d: inf > # end"
     tree = parse_text(text, "text")
     assert tree == {"a": ["0x10", "-3"], "b": ["1", "2"], "c": [{"d": ["1.5e3f"]}, {"d": ["inf"]}]}
+
+
+@pytest.mark.parametrize("kind", ["ge-text", "ge-onnx-text"])
+def test_a_text_dump_has_no_size_of_a_model_def(kind: str, inspect: Inspect, files: Files) -> None:
+    sizes = json.loads(inspect(files[kind], "--info", "--json").out)["om"]
+    assert {*sizes.values()} == {None}
+    shown = inspect(files[kind], "--info").out
+    assert "modeldef_size" not in shown and "note: a text dump has none of the sizes of an OM" in shown

@@ -17,6 +17,7 @@ import pytest
 from gecli.artifacts.rdcpkt import read_rdcpkt, write_rdcpkt
 from gecli.report.inspect.load_needs import Version, cann_version
 from gecli.variables.var_match import VarMatch
+from tests.artifacts.spec_om import om_narrow
 
 from .conftest import REAL, REPOSITORY, Inspect, model_def, wide_om
 
@@ -253,6 +254,9 @@ def test_gears_are_counted_and_the_largest_is_named(tmp_path: Path, inspect: Ins
         ("7.6.0.1.220", Version(8)),
         ("7.6.T11.0.B088", Version(8, 0, 0, -3, 3)),
         ("1.80.T15.0.B156", Version(5, 0, 4)),
+        ("5.0.4.alpha002", Version(5, 0, 4, -3, 2)),
+        ("8.0.RC1.alpha003", Version(8, 0, 0, -1, 1, -3, 3)),
+        ("5.0.4.1", Version(5, 0, 4)),
         ("1.81.T11", Version(5, 1, 0, -1, 1)),
         ("5.20.T6.2", None),
         ("20.1", None),
@@ -266,9 +270,56 @@ def test_both_ways_of_numbering_are_understood(text: str, version: Version | Non
 
 
 def test_versions_are_in_the_order_of_their_release() -> None:
-    texts = ["1.75.22", "5.0.4", "1.81.T11", "5.1.0", "7.0.0", "8.0.alpha003", "8.0.RC1", "8.0.RC2", "7.6.0.1", "8.1"]
+    texts = [
+        "1.75.22",
+        "5.0.4.alpha001",
+        "5.0.4.alpha002",
+        "5.0.4.RC1.alpha001",
+        "5.0.4.RC1",
+        "5.0.4",
+        "1.81.T11",
+        "5.1.0",
+        "7.0.0",
+        "8.0.alpha003",
+        "8.0.RC1",
+        "8.0.RC2",
+        "7.6.0.1",
+        "8.1",
+    ]
     versions = [cann_version(text) for text in texts]
     assert versions == sorted(version for version in versions if version is not None)
+    assert len({*versions}) == len(versions)
+
+
+@pytest.mark.parametrize("text", ["8.0.RC1", "8.0.alpha003", "5.0.4.alpha002", "8.0.RC1.alpha003", "8.0.0", "5.1.0"])
+def test_a_version_is_shown_as_it_is_written(text: str) -> None:
+    assert str(cann_version(text)) == text
+
+
+@pytest.mark.parametrize(
+    ("version", "status", "answer"),
+    [
+        ("5.0.4.alpha001", 1, "does not load with version 5.0.4.alpha001: it was written by atc 5.0.4.alpha002"),
+        ("5.0.3", 1, "does not load"),
+        ("5.0.4.alpha002", 0, "loads with version 5.0.4.alpha002"),
+        ("5.0.4.RC1", 0, "loads"),
+        ("5.0.4", 0, "loads"),
+    ],
+)
+def test_a_version_before_a_release_is_older_than_the_release(
+    version: str, status: int, answer: str, tmp_path: Path, inspect: Inspect
+) -> None:
+    writer = 'attr { key: "atc_version" value { s: "5.0.4.alpha002" } }'
+    data = bytearray(om_narrow([(0, model_def(f'name: "m" graph {{ name: "g" }} {writer}'))]))
+    (tmp_path / "m.om").write_bytes(data)
+    shown = inspect("m.om", "--for-version", version)
+    assert (shown.status, answer in shown.out.splitlines()[-1]) == (status, True)
+
+
+def test_what_is_not_recorded_is_among_the_needs_without_a_question_too(inspect: Inspect) -> None:
+    shown = inspect(REAL / "ascend310-2020-conv_pad.om").out
+    assert "needs      SoC: not recorded" in shown and "needs      version: any" in shown
+    assert "needs      SoC" not in inspect(REAL / "hiai-relu.om").out
 
 
 @pytest.fixture(scope="module")

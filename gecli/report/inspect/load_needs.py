@@ -19,6 +19,9 @@ WRITTEN = "its writer"
 READ_BY_ALL = "header v1 is read by every version"
 BLOCKING = ("SoC", "version", "host", "loader", "weight file")  # without one of these the model cannot be loaded
 SHOWN_NAMELESS = 20  # nodes whose weight file has no name; the others are counted
+_STAGE = r"(?:\.(alpha|beta|RC|T)(\d+))?"
+CANN_VERSION = re.compile(rf"(\d+)(?:\.(\d+))?(?:\.(\d+))?{_STAGE}{_STAGE}(?:[._-]|$)", re.IGNORECASE)
+STAGES = {"alpha": -3, "beta": -2, "t": -2, "rc": -1}
 HOST_SUFFIX = re.compile(r"_(linux)_(x86_64|aarch64|arm64)$")
 
 
@@ -38,19 +41,25 @@ ANYWHERE = LoadTarget()
 
 
 class Version(NamedTuple):
-    """A CANN version; `stage` is 0 for a release and negative before it (alpha -3, beta -2, RC -1)."""
+    """A CANN version; `stage` is 0 for a release and negative before it (alpha -3, beta -2, RC -1).
+
+    What comes before a release candidate, as `8.0.RC1.alpha003`, has a second stage.
+    """
 
     major: int
     minor: int = 0
     patch: int = 0
     stage: int = 0
     number: int = 0
+    second_stage: int = 0
+    second_number: int = 0
 
     def __str__(self) -> str:
-        if self.stage:
-            name = {-3: f"alpha{self.number:03}", -2: f"beta{self.number}", -1: f"RC{self.number}"}[self.stage]
-            return f"{self.major}.{self.minor}.{name}"
-        return f"{self.major}.{self.minor}.{self.patch}"
+        stages = ((self.stage, self.number), (self.second_stage, self.second_number))
+        patch = [] if self.stage and not self.patch else [self.patch]
+        names = [{-3: f"alpha{number:03}", -2: f"beta{number}", -1: f"RC{number}"}[stage]
+                 for stage, number in stages if stage]  # fmt: skip
+        return ".".join(map(str, (self.major, self.minor, *patch, *names)))
 
 
 # What forms of the file need; om-format.md 1.1, 1.2, 5 and 12.1.
@@ -105,13 +114,13 @@ def cann_version(text: str) -> Version | None:
     known = next((version for pattern, version in _OF_ATC if pattern.match(f"{plain}.")), None)
     if known is not None and re.match(r"\d", plain):
         return known
-    match = re.match(r"(\d+)(?:\.(\d+))?(?:\.(?:(\d+)|(alpha|beta|RC|T)(\d+)))?(?:[._-]|$)", plain, re.IGNORECASE)
+    match = CANN_VERSION.match(plain)
     if match is None or (match[1] == "5" and match[2] == "20"):  # 5.20 numbers a branch of its own
         return None
     if int(match[1]) in _NEVER or int(match[1]) > _NEWEST_MAJOR:
         return None
-    stage = {"alpha": -3, "beta": -2, "t": -2, "rc": -1}.get((match[4] or "").lower(), 0)
-    return Version(int(match[1]), int(match[2] or 0), int(match[3] or 0), stage, int(match[5] or 0))
+    stages = [(STAGES.get((match[k] or "").lower(), 0), int(match[k + 1] or 0)) for k in (4, 6)]
+    return Version(int(match[1]), int(match[2] or 0), int(match[3] or 0), *stages[0], *stages[1])
 
 
 def check_target(target: LoadTarget, recorded_soc: str | None) -> None:
@@ -149,9 +158,10 @@ def load_needs(subject: Subject, facts: dict[str, Any], target: LoadTarget) -> l
         needs.append(_need("loader", "only the mobile (HiAI) tools load it", found=False))
     model = facts.get("model")
     if model:
-        if model["soc"] is not None or target.soc is not None:
+        for_device = subject.om is not None and not subject.om.is_mobile
+        if model["soc"] is not None or target.soc is not None or for_device:
             needs.append(_soc_need(model["soc"], target.soc))
-        if subject.om is not None and not subject.om.is_mobile:
+        if for_device:
             needs += _version_needs(subject, model, target.version, asked=target.is_asked)
     needs += _host_needs(subject)
     needs += _file_needs(subject, facts)
@@ -222,17 +232,17 @@ def _version_needs(
     reasons: list[tuple[Version, str]] = []
     if written is not None and not (om.header.is_version_1 and written < HEADER_2):
         reasons.append((written, WRITTEN))
-    reasons += [(COMPRESSED_NAMES, "compression of attribute names")] * bool(model["compressed_names"])
-    reasons += [(WIDE_TABLE, "wide partition table")] * om.wide
-    reasons += [(HEADER_2, "header of version 2")] * (not om.header.is_version_1)
+    forms = [(COMPRESSED_NAMES, "compression of attribute names")] * bool(model["compressed_names"])
+    forms += [(WIDE_TABLE, "wide partition table")] * om.wide
+    forms += [(HEADER_2, "header of version 2")] * (not om.header.is_version_1)
+    # A test build of the release that brought a form had it already, when it wrote it.
+    reasons += [form for form in forms if written is None or written[:3] != form[0][:3] or written >= form[0]]
     given = None if version is None else cann_version(version)
     if reasons:
         oldest, why = max(reasons, key=lambda reason: reason[0])
         found = [_oldest_need(oldest, why, writer, version)]
-    elif version is not None or written is not None:
-        found = [_need("version", "any", found=None if version is None else True, why=READ_BY_ALL)]
     else:
-        found = []
+        found = [_need("version", "any", found=None if version is None else True, why=READ_BY_ALL)]
     package = subject.model().attrs.get("opp_version")
     if om.header.is_unknow_model and isinstance(package, str) and package:
         same = None if given is None else cann_version(package) == given

@@ -29,8 +29,11 @@ def info_view(subject: Subject) -> View:
     om = subject.om
     sizes: dict[str, int | None]
     if om is None:  # there is no table
-        sizes = {"modeldef_size": len(subject.data or b"") or subject.size_bytes, **{name: None for name, _ in LISTED}}
+        is_text = subject.data is not None  # a ModelDef in binary form is not there, either
+        sizes = {"modeldef_size": None if is_text else subject.size_bytes, **{name: None for name, _ in LISTED}}
         note = "no OM container around the model, so there are no other sizes"
+        if is_text:
+            note = "a text dump has none of the sizes of an OM"
     else:
         sizes = {"modeldef_size": _size(om, PartitionType.MODEL_DEF)}
         sizes |= {name: _size(om, number) for name, number in LISTED}
@@ -51,7 +54,7 @@ def _lines(document: dict[str, Any]) -> list[str]:
         f"{name}[{_number(value)}{' B' if name.endswith('size') else ''}]"
         for name, value in document["resource"].items()
     )
-    om = ", ".join(f"{name}[{value} B]" for name, value in document["om"].items() if value is not None)
+    om = ", ".join(f"{name}[{value} B]" for name, value in document["om"].items() if value is not None) or "none"
     return [
         START,
         f"Original Atc command line: {cell(document['original_atc_cmdline'] or '', CMDLINE_LIMIT)}",
