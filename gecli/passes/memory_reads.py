@@ -18,10 +18,10 @@ from gecli.passes.written_inputs import writes_at
 def state_reads(graph: Graph) -> Counter[str]:
     """Make the order of reads and writes hold whatever conversions later passes put in, move and take out.
 
-    The output of a node that writes a variable is the variable's memory. Read behind a further write, it is replaced
-    by the variable. A reader behind a write gets a control edge, which conversions before it copy. What a conversion of
-    the model has read is copied where a later write could come before its readers: without the conversion they would
-    read the variable themselves.
+    The output of a node that writes a variable is the variable's memory. Read or written behind a further write, it is
+    replaced by the variable. A reader behind a write gets a control edge, which conversions before it copy. What a
+    conversion of the model has read is copied where a later write could come before its readers: without the conversion
+    they would read the variable themselves.
 
     Needs the refs of VariablePrepare. Returns counts.
     """
@@ -38,7 +38,7 @@ def state_reads(graph: Graph) -> Counter[str]:
                 if use.node.type == "RefIdentity" or use.node.is_variable:
                     continue
                 before = order.behind(use.node, writers)
-                if not writes_at(use) and _is_written_again(reference, before, order):
+                if _is_written_again(reference, before, order):
                     counts["references_resolved"] += _resolve(graph, use, variable)
                 counts["orders_stated"] += _state_order(graph, use.node, before, order)
                 if use.node.type in TRANS_OPS and not use.slot:

@@ -12,8 +12,9 @@ from gecli.ir.attributes import REF_VAR_SRC_VAR_NAME, STREAM_LABEL, VARIABLE_TYP
 from gecli.ir.calls import STATELESS_TYPES
 from gecli.ir.graph import Graph
 from gecli.ir.op_desc import OpDesc, Port, Use
-from gecli.ir.surgery import insert_on_edge
+from gecli.ir.surgery import insert_on_edge, isolate
 from gecli.ir.tensor_desc import NO_ATTRS
+from gecli.ops.evaluate import source_variable
 from gecli.passes.base import Pass, PassContext, Stage
 from gecli.passes.facts import Fact
 from gecli.passes.memory_reads import state_reads
@@ -48,6 +49,7 @@ class VariablePrepare(Pass):
         counts = Counter[str]()
         _require_stateless(graph)
         for each in graph.all_graphs():
+            counts["references_removed"] += _remove_identities(each)
             for variable in each.nodes_of(*sorted(VAR_LIKE_TYPES)):
                 if variable.ref_variable is not None:
                     continue
@@ -56,7 +58,21 @@ class VariablePrepare(Pass):
                     ctx.record(self.name, "ref_added", variable=variable.name, node=ref.name)
         for each in graph.all_graphs():
             counts += state_reads(each)
-        return counts
+        return +counts
+
+
+def _remove_identities(graph: Graph) -> int:
+    """Let users of a RefIdentity that the model has use what it refers to.
+
+    With a conversion before it they would have what the variable held when that ran. Those before a ref stay: this pass
+    makes them.
+    """
+    found = 0
+    for node in graph.nodes_of("RefIdentity"):
+        if source_variable(node, 0) is not None and not any(use.node.is_variable for use in node.users[0]):
+            isolate(graph, node)
+            found += 1
+    return found
 
 
 def _require_stateless(graph: Graph) -> None:

@@ -62,6 +62,35 @@ def test_a_reader_of_a_reference_behind_a_further_write_reads_the_variable(ctx: 
     assert "v_TO_w_REF_0" in {node.name for node in graph.node("behind").control_in}
 
 
+def test_a_writer_through_a_reference_behind_a_further_write_writes_the_variable(ctx: PassContext) -> None:
+    """With a conversion before it, the reference would be a temporary that has the value of the first write."""
+    lines = """
+        %w = Assign(%v, %x) : f32[2,2] ND after %u
+        %a = AssignAdd(%u, %x) : f32[2,2] ND after %w
+        %b = AssignAdd(%a, %x) : f32[2,2] ND
+        return %b
+    """
+    graph = prepared(TWICE + lines, ctx)
+    assert inputs(graph, "a") == ["v:0", "x:0"]
+    assert inputs(graph, "b") == ["a:0", "x:0"]
+    assert {"u", "v_TO_w_REF_0"} <= {node.name for node in graph.node("a").control_in}
+
+
+def test_who_uses_a_reference_that_the_model_has_uses_the_variable(ctx: PassContext) -> None:
+    lines = """
+        %v = Variable() : f32[2,2] ND
+        %i = RefIdentity(%v) : f32[2,2] ND
+        %j = RefIdentity(%i) : f32[2,2] ND after %x
+        %u = Assign(%i, %x) : f32[2,2] ND
+        %r = Neg(%j) : f32[2,2] ND after %u
+        return %r
+    """
+    graph = prepared(lines, ctx)
+    assert not graph.nodes_of("RefIdentity")
+    assert (inputs(graph, "u"), inputs(graph, "r")) == (["v:0", "x:0"], ["v:0"])
+    assert {"x", "v_TO_u_REF_0"} <= {node.name for node in graph.node("r").control_in}
+
+
 def test_a_reader_behind_a_writer_in_a_chain_has_a_ref_to_wait_for(ctx: PassContext) -> None:
     """GE adds a ref to a writer in the middle of a chain only where a control edge leads on."""
     lines = """
