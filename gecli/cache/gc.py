@@ -177,7 +177,7 @@ def _collect_in(
         try:
             lock = KeyLock(found.directory, key, timeout_s=wait_s, shared=shared)
             with nullcontext() if is_bare(found.directory, key, own) else lock:
-                collect_key(found.directory, key, own, outcome, file_mode(shared))
+                collect_key(found.directory, key, own, outcome, file_mode(shared), found.named)
         except LockTimeout:
             outcome.busy.append(key)
         except LockUnavailable as error:

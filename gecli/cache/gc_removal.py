@@ -10,10 +10,10 @@ from gecli.artifacts.weight_meta import MetaLocked, locked_meta
 from gecli.cache.gc_actions import Action, Outcome
 from gecli.cache.gc_garbage import stem_of_path
 from gecli.cache.gc_lock import gc_lock_path, remove_gc_lock
-from gecli.cache.index import UnreadableIndex, index_path, read_index
+from gecli.cache.index import NamedFiles, UnreadableIndex, index_path, read_index
 from gecli.cache.lock import KeyLock, LockTimeout, LockUnavailable, lock_path, unusable_lock
 from gecli.cache.model_cache import forget_entry_hints
-from gecli.cache.recovery import adoptable, files_of, recover, remove_records, set_aside
+from gecli.cache.recovery import adoptable, own_files_of, recover, remove_records, set_aside
 from gecli.cache.sidecar import InvalidSidecar, last_used_ns, read_sidecar
 from gecli.cache.stat_index import StatIndex
 from gecli.cache.store import NO_SPACE
@@ -22,7 +22,10 @@ from gecli.planning.weight_names import META_NAME
 AT_ONCE = 500  # entries of a key whose records go together: a crash leaves that many complete ones without a record
 
 
-def collect_key(directory: str, key: str, actions: list[Action], outcome: Outcome, mode: int) -> None:
+def collect_key(
+    directory: str, key: str, actions: list[Action], outcome: Outcome, mode: int, named: NamedFiles
+) -> None:
+    """Do what was selected of a key; files that a record of another key in `named` names stay."""
     repairs = [each for each in actions if each.verb in ("adopt", "rebuild")]
     if repairs and not _recovered(directory, key, mode):
         outcome.spared += repairs
@@ -44,7 +47,7 @@ def collect_key(directory: str, key: str, actions: list[Action], outcome: Outcom
             entries.append(action)
     for begin in range(0, len(entries), AT_ONCE):
         some = entries[begin : begin + AT_ONCE]
-        _remove_entries(directory, key, [each.stem for each in some], mode)
+        _remove_entries(directory, key, [each.stem for each in some], mode, named)
         outcome.done += some
 
 
@@ -69,7 +72,7 @@ def _completed(directory: str, key: str) -> frozenset[str]:
     return frozenset(record.stem for record in records)
 
 
-def _remove_entries(directory: str, key: str, stems: Sequence[str], mode: int) -> None:
+def _remove_entries(directory: str, key: str, stems: Sequence[str], mode: int, named: NamedFiles) -> None:
     """First the index, then the files: a crash in between leaves files that no reader looks at.
 
     A full disk has no room for another index; then the files go first, and a reader meets a record without its .om.
@@ -83,7 +86,9 @@ def _remove_entries(directory: str, key: str, stems: Sequence[str], mode: int) -
             raise
         is_done = False
     for stem in stems:
-        for path in files_of(directory, stem):
+        named.remove(key, stem)
+    for stem in stems:
+        for path in own_files_of(directory, key, stem, named):
             if os.path.isdir(path) and not os.path.islink(path):
                 set_aside(directory, [path])  # a folder under the name of a file is somebody's: keep it
             else:

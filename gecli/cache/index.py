@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from gecli.cache.layout import OM
@@ -27,6 +28,10 @@ class IndexRecord(NamedTuple):
     problem: str = ""
 
     @property
+    def file_names(self) -> tuple[str, ...]:
+        return (self.om_name, self.rdcpkt_name) if self.rdcpkt_name else (self.om_name,)
+
+    @property
     def stem(self) -> str:
         return self.om_name.removesuffix(".om")
 
@@ -37,6 +42,27 @@ class IndexContent(NamedTuple):
     records: list[IndexRecord]
     malformed: list[Any]
     others: dict[str, Any]
+
+
+class NamedFiles:
+    """Which keys the records of a directory's indexes name files for: several may name the same ones."""
+
+    def __init__(self) -> None:
+        self._keys: dict[str, set[str]] = {}
+
+    def add(self, content: IndexContent) -> None:
+        for record in content.records:
+            for name in record.file_names if not record.problem else ():
+                self._keys.setdefault(name, set()).add(record.graph_key)
+
+    def remove(self, key: str, stem: str) -> None:
+        """The record of an entry has gone; its variable record is asked for by its stem."""
+        for name in (f"{stem}{OM}", f"{stem}.rdcpkt"):
+            self._keys.get(name, set()).discard(key)
+
+    def is_of_another(self, path: str, key: str) -> bool:
+        """Whether a record of another key names this file."""
+        return bool(self._keys.get(os.path.basename(path), frozenset()) - {key})
 
 
 class UnreadableIndex(ValueError):
@@ -59,6 +85,16 @@ def read_index(directory: str, key: str) -> IndexContent | None:
             raise
         raise UnreadableIndex(error.strerror or str(error)) from error
     return parse_index(data, directory)
+
+
+def named_files(directory: str) -> NamedFiles:
+    """The files that the indexes of a directory name; an index that cannot be read names none. Raises OSError."""
+    found = NamedFiles()
+    for name in sorted(os.listdir(directory)):
+        if name.endswith(SUFFIX):
+            with suppress(UnreadableIndex, OSError):
+                found.add(read_index(directory, name.removesuffix(SUFFIX)) or IndexContent([], [], {}))
+    return found
 
 
 def parse_index(data: bytes, directory: str) -> IndexContent:
@@ -145,7 +181,9 @@ def _inside(name: str, directory: str) -> str | None:
         if os.path.dirname(found) == real and os.path.exists(found):
             return os.path.basename(found)
     # The file is missing wherever one looks; in the cache directory it would have its base name.
-    return base if os.path.realpath(os.path.dirname(name) or ".") == real else None
+    folder = os.path.dirname(name)
+    places = (folder, os.path.join(os.path.dirname(real), folder), os.path.join(real, folder))
+    return base if any(os.path.realpath(each) == real for each in places) else None
 
 
 def _refuse_constant(name: str) -> Any:

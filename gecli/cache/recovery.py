@@ -14,7 +14,16 @@ from typing import Any
 from gecli.cache.candidate import damaged_file, om_fault
 from gecli.cache.events import event
 from gecli.cache.events import record as record_event
-from gecli.cache.index import IndexContent, IndexRecord, UnreadableIndex, index_path, new_record, read_index
+from gecli.cache.index import (
+    IndexContent,
+    IndexRecord,
+    NamedFiles,
+    UnreadableIndex,
+    index_path,
+    named_files,
+    new_record,
+    read_index,
+)
 from gecli.cache.layout import (
     ENTRY_SUFFIXES,
     OM,
@@ -114,10 +123,15 @@ def remove_records(directory: str, key: str, stems: Iterable[str], mode: int) ->
         os.unlink(index_path(directory, key))
 
 
-def set_aside_entry(directory: str, key: str, stem: str, mode: int) -> None:
-    """Move a damaged entry out of the way, its index record first. Raises OSError."""
+def set_aside_entry(directory: str, key: str, stem: str, mode: int, named: NamedFiles | None = None) -> None:
+    """Move a damaged entry out of the way, its index record first. Raises OSError.
+
+    Files that a record of another key names stay; `named` as for `own_files_of`.
+    """
+    named = named_files(directory) if named is None else named
     remove_records(directory, key, [stem], mode)
-    set_aside(directory, [entry_path(directory, stem, suffix) for suffix in (RDCPKT, SIDECAR, OM)], mode)
+    named.remove(key, stem)
+    set_aside(directory, own_files_of(directory, key, stem, named), mode)
     record_event(directory, event("quarantined", key))
 
 
@@ -274,6 +288,25 @@ def files_of(directory: str, stem: str) -> list[str]:
     order = (RDCPKT, SIDECAR, OM)
     assert set(order) == set(ENTRY_SUFFIXES)
     return [path for path in (entry_path(directory, stem, suffix) for suffix in order) if os.path.lexists(path)]
+
+
+def own_files_of(directory: str, key: str, stem: str, named: NamedFiles) -> list[str]:
+    """The files of an entry that no record of another key names; `named` are the files of all indexes.
+
+    The sidecar belongs to the key whose name it holds, as long as that has the model.
+    """
+    om = entry_path(directory, stem, OM)
+    files = [path for path in files_of(directory, stem) if not named.is_of_another(path, key)]
+    if named.is_of_another(om, key) and not _is_sidecar_of(directory, key, stem):
+        files = [path for path in files if not path.endswith(SIDECAR)]
+    return files
+
+
+def _is_sidecar_of(directory: str, key: str, stem: str) -> bool:
+    try:
+        return read_sidecar(directory, key, stem) is not None
+    except (InvalidSidecar, OSError):
+        return False
 
 
 def is_stem(stem: str) -> bool:

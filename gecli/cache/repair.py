@@ -12,7 +12,15 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import field
 
 from gecli.artifacts.weight_meta import MetaLocked, locked_meta
-from gecli.cache.index import IndexContent, IndexRecord, UnreadableIndex, index_path, read_index
+from gecli.cache.index import (
+    IndexContent,
+    IndexRecord,
+    NamedFiles,
+    UnreadableIndex,
+    index_path,
+    named_files,
+    read_index,
+)
 from gecli.cache.layout import OM, SIDECAR, entry_path
 from gecli.cache.lock import KeyLock, LockTimeout, LockUnavailable, OnWait
 from gecli.cache.recovery import recover, set_aside, set_aside_entry
@@ -126,11 +134,13 @@ def _repair_key(found: Verification, key: str, say: Callable[[str], None], mode:
         for sentence in recover(directory, key, StatIndex(trusting=False), mode):
             say(sentence)
     _drop_unusable_records(directory, key, say, mode)
+    named: NamedFiles | None = None
     for record in records_of(directory, key):
         for problem in entry_problems(directory, key, record, fast=found.fast):
             if problem.kind in BEYOND_REPAIR:
                 break
-            set_aside_entry(directory, key, record.stem, mode)
+            named = named_files(directory) if named is None else named
+            set_aside_entry(directory, key, record.stem, mode, named)
             say(f"entry {record.stem} was set aside ({problem.kind})")
             break
 
@@ -143,6 +153,8 @@ def _repair_bare(found: Verification, key: str, say: Callable[[str], None], mode
         for problem in entry_problems(directory, key, record, fast=found.fast):
             if problem.kind in suffixes and record.stem == key:
                 path = entry_path(directory, key, suffixes[problem.kind])
+                if named_files(directory).is_of_another(entry_path(directory, key, OM), key):
+                    continue  # the other key's problem, if it is one
                 set_aside(directory, [path], mode)
                 say(f"{os.path.basename(path)}, which no index names, was set aside ({problem.kind})")
 

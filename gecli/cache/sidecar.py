@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from gecli.cache.graph_key import is_graph_key
 from gecli.cache.layout import SIDECAR, entry_path
 from gecli.cache.sidecar_report import report_fault
 from gecli.wire.regular_file import io_fault, read_regular
@@ -19,6 +20,14 @@ CONFIRMED, USER_FUNCTIONS = "confirmed", "user_functions"  # members for the man
 
 class InvalidSidecar(ValueError):
     """The sidecar is damaged or belongs to another entry, so the whole entry cannot be trusted."""
+
+
+class SidecarOfAnother(InvalidSidecar):
+    """It is that of the same files under another key."""
+
+    def __init__(self, key: str, stem: str) -> None:
+        super().__init__(f"it belongs to key {key!r}, entry {stem!r}")
+        self.key = key
 
 
 class Sidecar:
@@ -103,7 +112,8 @@ class Sidecar:
 
 
 def read_sidecar(directory: str, key: str, stem: str) -> Sidecar | None:
-    """The sidecar of an entry; None without one, or with one of another schema. Raises InvalidSidecar, OSError.
+    """The sidecar of an entry; None without one, or with one of another schema, or where several keys name the model
+    and it belongs to another one. Raises InvalidSidecar, OSError.
 
     An OSError tells nothing of the sidecar: it may be whole.
     """
@@ -115,7 +125,12 @@ def read_sidecar(directory: str, key: str, stem: str) -> Sidecar | None:
         if io_fault(error):
             raise
         raise InvalidSidecar(error.strerror or str(error)) from error
-    return parse_sidecar(data, key, stem)
+    try:
+        return parse_sidecar(data, key, stem)
+    except SidecarOfAnother as error:
+        if _has_record(directory, error.key, stem):
+            return None
+        raise
 
 
 def parse_sidecar(data: bytes, key: str, stem: str) -> Sidecar | None:
@@ -136,7 +151,10 @@ def parse_sidecar(data: bytes, key: str, stem: str) -> Sidecar | None:
         raise InvalidSidecar("it does not say which schema it has")
     if schema != SCHEMA:
         return None
-    if content.get("graph_key") != key or content.get("entry") != stem:
+    owner = content.get("graph_key")
+    if isinstance(owner, str) and owner != key and content.get("entry") == stem and is_graph_key(owner):
+        raise SidecarOfAnother(owner, stem)
+    if owner != key or content.get("entry") != stem:
         raise InvalidSidecar(f"it belongs to key {content.get('graph_key')!r}, entry {content.get('entry')!r}")
     sidecar = Sidecar(content)
     kinds = ("om", "rdcpkt") if sidecar.has_rdcpkt else ("om",)
@@ -147,6 +165,16 @@ def parse_sidecar(data: bytes, key: str, stem: str) -> Sidecar | None:
     if "report" in content and (fault := report_fault(content["report"])):
         raise InvalidSidecar(fault)
     return sidecar
+
+
+def _has_record(directory: str, key: str, stem: str) -> bool:
+    from gecli.cache.index import UnreadableIndex, read_index
+
+    try:
+        content = read_index(directory, key)
+    except (UnreadableIndex, OSError):
+        return False
+    return content is not None and any(each.graph_key == key and each.stem == stem for each in content.records)
 
 
 def difference_of(stored: Mapping[str, Any], wanted: Mapping[str, str]) -> list[str]:

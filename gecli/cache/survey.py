@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from gecli.cache.cache_conf import BrokenConf, read_cache_conf
 from gecli.cache.candidate import damaged_file, maker_of, missing_file, om_fault
 from gecli.cache.graph_key import is_graph_key
-from gecli.cache.index import SUFFIX, IndexContent, IndexRecord, UnreadableIndex, read_index
+from gecli.cache.index import SUFFIX, IndexContent, IndexRecord, NamedFiles, UnreadableIndex, read_index
 from gecli.cache.layout import (
     ENTRY_SUFFIXES,
     FILE_PATTERN,
@@ -109,6 +109,7 @@ class Survey:
     unreadable: dict[str, str] = field(default_factory=dict)  # those of them that may be whole, and why
     reclaimable_bytes: int = 0  # filled in by who asks gc
     unreferenced_bytes: int = 0  # of weight files that no entry refers to; filled in by who looks for them
+    named: NamedFiles = field(default_factory=NamedFiles)  # of all keys
     jit: Survey | None = None  # the same of the JIT layer, which is a cache directory inside
     unlisted: str = ""  # why nobody knows which slices the JIT layer has
     slicings: dict[str, Slicing] = field(default_factory=dict)  # of the JIT layer, whatever keys were asked for
@@ -224,6 +225,8 @@ def _survey(directory: str, key_glob: str | None) -> Survey:
     for key in keys_in(names):
         content = _content(directory, key, found)
         owned |= _names_of(content)
+        if content is not None:
+            found.named.add(content)
         if not selected(key, key_glob):
             continue
         if is_busy(directory, key):
@@ -439,8 +442,9 @@ def _status(path: str) -> os.stat_result | None:
 
 
 def _names_of(content: IndexContent | None) -> set[str]:
-    """Files that any index names, whatever its key: a shared index is legal."""
-    return {name for record in content.records for name in (record.om_name, record.rdcpkt_name)} if content else set()
+    """Files of entries that any index names, whatever its key: a shared index is legal."""
+    records = content.records if content else []
+    return {name for record in records for name in (*record.file_names, f"{record.stem}{SIDECAR}")}
 
 
 def _loose(directory: str, name: str, owners: set[str], key_glob: str | None) -> LooseFile | None:
