@@ -28,7 +28,7 @@ from gecli.compiler.result import CacheUse, CompileReport, ModelResult, OutputFi
 from gecli.compiler.session import Member, Session
 from gecli.compiler.settings import compile_settings, dump_setting, memory_limits, platform_setting, stop_stage
 from gecli.compiler.variable_report import variable_rows
-from gecli.errors import GecliError, InvalidOption
+from gecli.errors import Diagnostic, GecliError, InvalidOption
 from gecli.ir.op_desc import OpDesc
 from gecli.layout.platform import Platform, platform_of
 from gecli.loading import LoadedModel
@@ -38,6 +38,7 @@ from gecli.options.table import find_flag, named_options_of
 from gecli.options.values import Options
 from gecli.passes.pipeline import Dump, Instrument, StructureCheck
 from gecli.passes.registry import pass_names
+from gecli.passes.variable_casts import NO_CASTS, Casts, cast_variables, casts_of_others
 from gecli.variables.var_match import VarMatch
 
 if TYPE_CHECKING:
@@ -114,7 +115,7 @@ def compile_models(
 
 
 def jobs_of_command(models: Sequence[str], options: Options) -> list[Job]:
-    """One job for each model, or for each operator of --singleop. Raises InvalidOption, and InputError for that file."""
+    """One job for each model, or for each operator of --singleop. Raises InvalidOption and InputError."""
     if options.text("singleop") is None:
         return jobs_of(models, options.text("output"))
     from gecli.compiler.single_op import single_op_jobs
@@ -219,8 +220,8 @@ def _all_up_to_date(jobs: list[Job], loaded: list[LoadedModel], options: Options
 
     session = new_session(options)
     return all(
-        is_up_to_date(job, fingerprint(each, job, options, session), weight_folder(job, options))
-        for job, each in zip(jobs, loaded)
+        is_up_to_date(job, digest, weight_folder(job, options))
+        for job, digest in zip(jobs, fingerprints(loaded, jobs, options, session))
     )
 
 
@@ -234,14 +235,19 @@ def _compile_together(
     """Compile models in one session, without the cache, or with models taken from `source`."""
     session = new_session(options)
     session.source = source
-    fingerprints = [fingerprint(each, job, options, session) for each, job in zip(loaded, jobs)]
+    digests = fingerprints(loaded, jobs, options, session)
+    told: list[list[Diagnostic]] = []
+    if len(jobs) > 1 or session.manager.resource.current_descs:
+        from gecli.compiler.declared_axes import axes_warnings, declared_forms
+
+        told = axes_warnings(loaded, declared_forms(session.manager))
     members = [session.add(each.graph, each.overrides, stem=job.stem) for each, job in zip(loaded, jobs)]
     failed = session.compile_all(progress, keep_going=options.flag("keep-going"))
     if failed:
         raise combined(failed)
     memory_notes = [_compacted(session)] if options.flag("compact-variables") else []
     results = []
-    for job, each, member, digest in zip(jobs, loaded, members, fingerprints):
+    for job, each, member, digest in zip(jobs, loaded, members, digests):
         if source is not None and member.taken is not None:
             results.append(source.result(session, member))
             continue
@@ -250,6 +256,8 @@ def _compile_together(
         results.append(describe(job, each, member, session, image, options))
         results[-1].pending = pending
     results[0].notes += memory_notes
+    for result, found in zip(results, told):
+        result.warnings = [*result.warnings, *found]  # of the session, not of the entry of a model in a cache
     if len(results) > 1:
         from gecli.compiler.initial_values import initial_value_warnings
 
@@ -261,6 +269,8 @@ def _compile_together(
             built = member.compiled or member.taken
             assert built is not None
             publish(job, built.record, result)
+        for each in loaded:
+            each.require_unchanged()
         if options.text("session-out"):
             from gecli.compiler.session_file import save_session
 
@@ -333,6 +343,7 @@ def _compile_cached(
         if work.entry is None:
             assert work.compiled is not None
             publish(work.job, work.compiled.record, result)
+            work.loaded.require_unchanged()
             remove_stale(work.job, result)
         results.append(result)
     not_stored = [work.not_stored for work in works if work.not_stored is not None]
@@ -358,7 +369,7 @@ def _compile_session_cached(
     from gecli.compiler.weight_output import unwritten_weights
 
     session = new_session(options)
-    digests = [fingerprint(each, job, options, session) for job, each in zip(jobs, loaded)]
+    digests = fingerprints(loaded, jobs, options, session)
 
     def compiled(session: Session, member: Member) -> Compiled:
         position = member.graph_id - session.first_graph_id
@@ -413,9 +424,28 @@ def _instruments(options: Options) -> list[Instrument]:
     return found if dump is None else [*found, Dump(Path(dump[0]), dump[1])]
 
 
-def fingerprint(loaded: LoadedModel, job: Job, options: Options, session: Session) -> Fingerprint:
-    """The digests of a loaded model, before any pass runs."""
+def fingerprints(
+    loaded: Sequence[LoadedModel], jobs: Sequence[Job], options: Options, session: Session
+) -> list[Fingerprint]:
+    """The digests of the models of one session."""
+    casts = casts_of_others([each.graph for each in loaded])
+    return [fingerprint(each, job, options, session, beside) for each, job, beside in zip(loaded, jobs, casts)]
+
+
+def fingerprint(
+    loaded: LoadedModel, job: Job, options: Options, session: Session, casts_beside: Casts = NO_CASTS
+) -> Fingerprint:
+    """The digests of a loaded model, before any pass runs. `casts_beside`: what the models beside it cast variables to.
+
+    That decides whether a variable may be stored in a narrower type, and counts for those that this model casts.
+    """
     items = option_items(options, StatIndex(), job.stem, job.source)
+    if casts_beside and not session.settings.precision:
+        own = cast_variables(loaded.graph)
+        casts_beside = {name: type for name, type in casts_beside.items() if name in own}
+    if casts_beside:
+        told = " ".join(f"{name}:{'-' if type is None else type.serial}" for name, type in casts_beside.items())
+        items = sorted([*items, ("casts_of_other_models", told)])
     passes = [] if loaded.graph.is_optimised else sorted(pass_names())
     toolchain = toolchain_of(_platform(loaded, session).soc, passes)
     origin = (loaded.origin.soc, loaded.origin.framework) if loaded.origin else ()

@@ -13,7 +13,7 @@ from gecli.cache.model_cache import CacheDir, Lookup, find_request, look
 from gecli.cache.near_entries import near_entries
 from gecli.cache.recovery import adoptable
 from gecli.cache.stat_index import StatIndex
-from gecli.compiler.api import fingerprint, jobs_of_command, new_session
+from gecli.compiler.api import fingerprint, fingerprints, jobs_of_command, new_session
 from gecli.compiler.cache_setup import CacheOff, CacheSetup, cache_setup
 from gecli.compiler.cached_compile import CachedCompiler, Compiled, Work, uses_session
 from gecli.compiler.direct_hit import has_session_file
@@ -58,9 +58,11 @@ def inquire(models: Sequence[str], options: Options, progress: Callable[[str, st
     setup = setup._replace(cache=setup.cache._replace(mode="ro"))
     compiler = _compiler(setup, options)
     session = new_session(options)
+    together = fingerprints(loaded, jobs, options, session)
+    digests = together if is_session else [fingerprint(each, job, options, session) for each, job in zip(loaded, jobs)]
     works = [
-        compiler.work_of(position, job, each, fingerprint(each, job, options, session))
-        for position, (job, each) in enumerate(zip(jobs, loaded))
+        compiler.work_of(position, job, each, digest)
+        for position, (job, each, digest) in enumerate(zip(jobs, loaded, digests))
     ]
     return _answers_in(session, compiler, works) if is_session else [_answer(compiler, work) for work in works]
 

@@ -14,6 +14,7 @@ from gecli.ir.graph import Graph
 from gecli.layout.platform import Platform
 from gecli.passes.base import CompileSettings
 from gecli.passes.pipeline import Instrument, enabled
+from gecli.passes.variable_casts import NO_CASTS, Casts, casts_of_others
 from gecli.passes.variable_op import VariableOp
 from gecli.records import dataclass
 from gecli.variables.limits import MemoryLimits
@@ -78,6 +79,7 @@ class Session:
     members: list[Member] = field(default_factory=list)
     first_graph_id: int = 1
     source: EntrySource | None = None
+    _casts: list[Casts] = field(default_factory=list)  # that the members other than each make; empty: not known yet
 
     def __post_init__(self) -> None:
         if self.manager is None:
@@ -88,6 +90,7 @@ class Session:
         member = Member(graph, self.first_graph_id + len(self.members), overrides=overrides, stem=stem)
         self.rebuild.add_graph(member.graph_id, graph)
         self.members.append(member)
+        self._casts = []
         return member
 
     def compile_all(
@@ -176,7 +179,7 @@ class Session:
             manager=self.manager,
             rebuild=self.rebuild,
             platform=self.platform,
-            settings=self.settings,
+            settings=replace(self.settings, casts_of_others=self._casts_beside(member)),
             graph_id=member.graph_id,
             reuse=self.reuse,
             instruments=self.instruments,
@@ -187,6 +190,13 @@ class Session:
         member.compile_count += 1
         self.rebuild.build_end(member.graph_id)
         return member.compiled
+
+    def _casts_beside(self, member: Member) -> Casts:
+        """What the other members cast the variables of a member to."""
+        if len(self.members) == 1:
+            return NO_CASTS  # the graph itself is compiled, not a copy
+        self._casts = self._casts or casts_of_others([each.graph for each in self.members])
+        return self._casts[self.members.index(member)]
 
 
 def _externalise(graph: Graph, mode: int, stem: str) -> tuple[ExternalWeight, ...]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import field
 from enum import Enum
 from typing import Any, ClassVar
 
 from gecli.engine.precision import MixLists
 from gecli.errors import Diagnostic
+from gecli.ir.dtype import DataType
 from gecli.ir.graph import Graph
 from gecli.layout.platform import Platform
 from gecli.passes.facts import Fact
@@ -44,6 +46,8 @@ class CompileSettings:
     oo_level: str = "O3"
     variable_acc: bool = True
     strict_variable_cast: bool = False
+    # Of variables that other graphs of the session use: the type to which all those cast it, None when they do not.
+    casts_of_others: Mapping[str, DataType | None] = field(default_factory=dict)
     strict_var_init: bool = False
     strict_order: bool = False  # a variable that is read and written in no order stops the compile
     enable_small_channel: bool = False

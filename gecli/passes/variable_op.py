@@ -14,7 +14,7 @@ from gecli.ir.graph import Graph
 from gecli.ir.op_desc import OpDesc, Use
 from gecli.ir.tensor_desc import NO_ATTRS, TensorDesc
 from gecli.layout.axes import permutation
-from gecli.layout.cast import HOST_PAIRS
+from gecli.layout.cast import HOST_PAIRS, exact_embedding
 from gecli.layout.transfer import can_transfer
 from gecli.passes.base import Pass, PassContext, Stage
 from gecli.passes.facts import Fact
@@ -153,6 +153,8 @@ def fuse(group: Group, plan: PlannedRemoval, ctx: PassContext) -> tuple[TransRoa
     current = replace(group.variables[0].output_descs[0], attrs=NO_ATTRS)
     while True:
         found = next_step(group, plan, current, strict_cast=ctx.settings.strict_variable_cast)
+        if isinstance(found, TransStep) and found.is_lossy and not _others_cast_to(found, group, ctx):
+            found = Stop("LOSSY_CAST")
         if isinstance(found, Stop):
             return TransRoad(road), removed, found
         if current.format != found.src.format:
@@ -160,6 +162,13 @@ def fuse(group: Group, plan: PlannedRemoval, ctx: PassContext) -> tuple[TransRoa
         road.append(found)
         current = found.dst
         removed += _remove_layer(group, plan)
+
+
+def _others_cast_to(step: TransStep, group: Group, ctx: PassContext) -> bool:
+    """Whether no other graph of the session needs what a cast loses. What they read and write is the variable's own."""
+    others = ctx.settings.casts_of_others
+    declared = group.variables[0].output_descs[0].dtype
+    return group.name not in others or (step.src.dtype is declared and others[group.name] is step.dst.dtype)
 
 
 def next_step(group: Group, plan: PlannedRemoval, current: TensorDesc, *, strict_cast: bool) -> TransStep | Stop:
@@ -231,11 +240,16 @@ def _write_side(group: Group, plan: PlannedRemoval, layer: list[Use], step: Tran
         if writer in readers or writer.type not in TRANS_OPS or plan.source(Use(writer, 0)) is None:
             return Stop("REF_NOT_INVERSE", writer.name)
         back = step_of(writer)
-        if not undoes(back, step) or back.why_not_executable():
+        if not undoes(back, step) or back.why_not_executable() or _rounds(back, step):
             return Stop("REF_NOT_INVERSE", writer.name)
     if not group.refs:
         return _unseen_writer(plan, layer)
     return None
+
+
+def _rounds(back: TransStep, step: TransStep) -> bool:
+    """Whether a cast before the variable changes what is written: stored as it was before, it would stay unchanged."""
+    return step.type == "Cast" and not exact_embedding(back.src.dtype, back.dst.dtype)
 
 
 def _unseen_writer(plan: PlannedRemoval, layer: list[Use]) -> Stop | None:
@@ -331,7 +345,8 @@ def _loses_precision(variable: str, step: TransStep) -> Diagnostic:
         severity="warning",
         kind="VAR_LOSSY_ROAD",
         where=f"variable {variable}",
-        why=f"every reader casts it from {step.src.dtype.serial} to {step.dst.dtype.serial}",
+        why=f"every reader, in every graph of the session, casts it from {step.src.dtype.serial}"
+        f" to {step.dst.dtype.serial}",
         do="keep it as it is with --strict-variable-cast",
         node=variable,
         expected=step.src.dtype.serial,

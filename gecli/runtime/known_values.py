@@ -45,10 +45,20 @@ def known_outputs(node: OpDesc, inputs: Sequence[Array | None]) -> list[Array] |
     return [reordered(node, inputs[0])] if node.type in BORDERS else evaluate_node(node, list(inputs))
 
 
+def renames(node: OpDesc) -> bool:
+    """True for a ReFormat between layouts of model authors: the same elements in the same order under other letters."""
+    if node.type != "ReFormat":
+        return False
+    descs = (node.input_descs[0], node.output_descs[0])
+    return all(desc is None or desc.format == desc.logical_format for desc in descs)
+
+
 def reordered(node: OpDesc, value: Array | None) -> Array:
     """The result of a TransData on logical values: the axes in the order of the target's origin format."""
     assert value is not None
     source, target = node.input_descs[0], node.output_descs[0]
+    if renames(node):
+        return value
     have = target.logical_format if source is None else source.logical_format
     want = target.logical_format
     if have.primary == want.primary or Format.ND in (have.primary, want.primary):

@@ -19,7 +19,7 @@ from gecli.ir.op_desc import OpDesc, Port
 from gecli.layout.transforms import convert
 from gecli.ops.operator import OperatorType
 from gecli.ops.registry import find, operator_of
-from gecli.runtime.known_values import SILENT_TYPES, hold_known_values
+from gecli.runtime.known_values import SILENT_TYPES, hold_known_values, renames
 from gecli.runtime.node_fault import KERNEL_ERRORS, node_fault
 from gecli.runtime.operands import Operand, Step, is_blocked, logical_input, logical_output, to_logical
 
@@ -123,7 +123,7 @@ def bind_node(node: OpDesc, operands: dict[Port, Operand], scratch: Scratch) -> 
     inputs = [None if port is None else operands[port] for port in node.inputs]
     outputs = [operands[Port(node, index)] for index in range(len(node.output_descs))]
     if node.type in ("TransData", "ReFormat"):
-        return _bind_conversion(_present(inputs[0], node), outputs[0])
+        return _bind_conversion(_present(inputs[0], node), outputs[0], moves=not renames(node))
     if getattr(kind.cls, "view", False) and not is_blocked(outputs[0].desc):
         step = _bind_view(_present(inputs[0], node), outputs[0])
         if step is not None:
@@ -152,15 +152,16 @@ def _same_memory(a: Array, b: Array) -> bool:
     return a.ctypes.data == b.ctypes.data and a.nbytes == b.nbytes
 
 
-def _bind_conversion(source: Operand, target: Operand) -> list[Step]:
-    """A TransData between the forms in which its two sides are kept."""
+def _bind_conversion(source: Operand, target: Operand, *, moves: bool) -> list[Step]:
+    """A TransData between the forms in which its two sides are kept; nothing `moves` where only the name changes."""
     have = source.desc.logical() if source.is_logical else source.desc
     want = target.desc.logical() if target.is_logical else target.desc
     array, out = source.array, target.array
     if source.is_constant and not target.in_variable:
-        _hold_logical(target, convert(array, have, target.desc.logical()))
+        known = convert(array, have, target.desc.logical()) if moves else array.reshape(target.array.shape)
+        _hold_logical(target, known)
         return []
-    if have.format.primary == want.format.primary or (have.shape == want.shape and _plain(have, want)):
+    if not moves or have.format.primary == want.format.primary or (have.shape == want.shape and _plain(have, want)):
         if _same_memory(array, out):
             return []
         flat = array.reshape(out.shape)

@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from gecli.artifacts.om_writer import write_om
 from gecli.compiler.api import compile_models
+from gecli.compiler.model_image import ImageFacts, model_image
 from gecli.compiler.result import CompileReport
 from gecli.compiler.session import Session
 from gecli.errors import CompileError, Diagnostic
@@ -112,6 +114,74 @@ def test_a_variable_whose_bytes_two_graphs_take_for_different_things_is_told(
     assert [each.kind for each in found] == (["VAR_FORM_DIFFERS"] if is_told else [])
     for each in found:
         assert "'w'" in each.message and "'g1'" in each.where and str(each.expected) in each.why and each.do
+
+
+@pytest.mark.parametrize("acceleration", ["True", "False"])
+@pytest.mark.parametrize("type", ["Abs", "AssignAdd"])
+def test_a_variable_whose_axes_two_graphs_name_differently_is_told_and_stays_the_same_bytes(
+    tmp_path: Path, type: str, acceleration: str
+) -> None:
+    later = written(tmp_path, "later", "HWCN", type)
+    first = tmp_path / "first.json"
+    desc = {"dtype": "DT_FLOAT", "format": "NCHW"}
+    nodes: list[dict[str, Any]] = [
+        {
+            "id": "w",
+            "type": "Variable",
+            "outputs": [{**desc, "shape": DIMS}],
+            "attrs": {"_init_value": {"tensor": {"data": list(range(24))}}},
+        },
+        {"id": "x", "type": "Const", "value": {**desc, "shape": [1, 2, 3, 4], "fill": 1}},
+        {"id": "c", "type": "Conv2D", "attrs": {"strides": [1] * 4, "pads": [0] * 4}},
+    ]
+    links = [{"source": "x", "target": "c"}, {"source": "w", "target": "c", "dst_in": 1}]
+    graph = {"name": "first", "outputs": ["c"]}
+    first.write_text(json.dumps({"gecli_graph": 1, "graph": graph, "nodes": nodes, "links": links}))
+    report = compiled(tmp_path, str(first), later, **{"ge.exec.variable_acc": acceleration})
+    assert report.models[0].variables[0]["format"] == ("FRACTAL_Z" if acceleration == "True" else "NCHW")
+    assert report.models[0].warnings == []
+    (warning,) = report.models[1].warnings
+    assert (warning.code, warning.kind, warning.node) == ("G2016", "VAR_FORM_DIFFERS", "w")
+    assert (warning.expected, warning.actual) == ("DT_FLOAT NCHW [1,2,3,4]", "DT_FLOAT HWCN [1,2,3,4]")
+    device = Runtime()
+    device.load(str(tmp_path / "out" / "first.om")).run({})
+    (found,) = device.load(str(tmp_path / "out" / "later.om")).run({})[0].values()
+    np.testing.assert_array_equal(found.reshape(-1), np.arange(24) + (type == "AssignAdd"))
+    np.testing.assert_array_equal(device.store.value("w").reshape(-1), np.arange(24) + (type == "AssignAdd"))
+
+
+@pytest.mark.parametrize(
+    ("formats", "is_told"), [(("NCHW", "NHWC"), True), (("NCHW", "ND"), False), (("ND", "HWCN"), False)]
+)
+def test_only_formats_that_name_the_axes_can_name_them_differently(
+    tmp_path: Path, formats: tuple[str, str], is_told: bool
+) -> None:
+    models = [written(tmp_path, f"g{n}", fmt, "Abs") for n, fmt in enumerate(formats)]
+    report = compiled(tmp_path, *models)
+    assert [[each.kind for each in result.warnings] for result in report.models] == [
+        [],
+        ["VAR_FORM_DIFFERS"] if is_told else [],
+    ]
+
+
+@pytest.mark.parametrize("dims", ["[1,2,3,4]", "[-1,2,3,4]"])
+def test_a_reformat_moves_nothing_whatever_the_letters_say(tmp_path: Path, dims: str) -> None:
+    source = f"""
+        graph g(%x : f32{dims} NCHW) {{
+          %a = Abs(%x) : f32{dims} NCHW
+          %r = ReFormat(%a) : f32{dims} HWCN
+          %y = Neg(%r) : f32{dims} HWCN
+          return %y
+        }}
+    """
+    session = texts_session(source)
+    member = session.members[0]
+    assert member.compiled is not None
+    facts = ImageFacts("g", "Ascend910B1", session.platform.profile, "json", "", "0" * 64)
+    write_om(tmp_path / "g.om", model_image(member.compiled, session.manager, facts))
+    x = np.arange(24, dtype=np.float32).reshape(1, 2, 3, 4)
+    (found,) = Runtime().load(str(tmp_path / "g.om")).run({"x": x})[0].values()
+    np.testing.assert_array_equal(found, -x)
 
 
 STEP = """

@@ -429,6 +429,56 @@ def test_a_lossless_cast_is_fused_under_strict_variable_cast(ctx: PassContext) -
     assert steps(ctx, "w") == ["Cast"]
 
 
+@pytest.mark.parametrize(
+    ("declared", "read", "expected"),
+    [
+        ("f32", "f16", ["Cast"]),
+        ("i64", "i32", ["Cast"]),
+        ("f16", "f32", []),
+        ("i32", "i64", []),
+        ("i8", "i32", []),
+        ("f32", "i32", []),
+        ("i32", "f16", []),
+    ],
+)
+def test_a_written_variable_takes_a_cast_only_if_the_cast_back_changes_nothing(
+    ctx: PassContext, declared: str, read: str, expected: list[str]
+) -> None:
+    # A writer of half stores halves either way; one of float that stores halves would add up floats instead.
+    graph = parse(f"""
+        graph g(%d : {read}[4] ND) {{
+          %w = Variable() : {declared}[4] ND
+          %c = Cast(%w) : {read}[4] ND
+          %a = AssignAdd(%c, %d) : {read}[4] ND
+          %b = Cast(%a) : {declared}[4] ND
+          %w_TO_a_REF_0 = Variable(%b) {{ref_var_src_var_name="w"}} : {declared}[4] ND
+          return %d after %w_TO_a_REF_0
+        }}
+    """)
+    accelerate(graph, ctx)
+    assert steps(ctx, "w") == expected
+    assert expected or reason(ctx) == "REF_NOT_INVERSE"
+
+
+@pytest.mark.parametrize(
+    ("others", "expected"),
+    [
+        ({}, ["Cast"]),
+        ({"w": DataType.INT32}, ["Cast"]),
+        ({"w": None}, []),
+        ({"w": DataType.FLOAT16}, []),
+        ({"v": None}, ["Cast"]),
+    ],
+)
+def test_a_lossy_cast_is_fused_only_if_all_graphs_of_the_session_have_it(
+    ctx: PassContext, others: dict[str, DataType | None], expected: list[str]
+) -> None:
+    ctx.settings.casts_of_others = others
+    accelerate(CASES["a cast to integers"][0].copy(), ctx)
+    assert (steps(ctx, "w"), bool(ctx.warnings)) == (expected, bool(expected))
+    assert expected or reason(ctx) == "LOSSY_CAST"
+
+
 def test_a_variable_of_a_session_with_batch_memory_stays(ctx: PassContext) -> None:
     ctx.variables.resource.share_batch_name("w_ascend_mbatch_batch_1", "w")
     graph = parse(WRITE_BACK)
@@ -518,14 +568,14 @@ class TestWriteSide:
         # GE forgets the whole road here, after it took the first layer out of the graph.
         graph = parse("""
             graph g(%d : f32[2,2] ND) {
-              %w = Variable() : f16[4] ND
-              %c = Cast(%w) {dst_type=DT_FLOAT} : f32[4] ND
+              %w = Variable() : f32[4] ND
+              %c = Cast(%w) {dst_type=DT_FLOAT16} : f16[4] ND
               %s = Const() {value=[2,2]} : i32[2] ND
-              %r = Reshape(%c, %s) : f32[2,2] ND
-              %q = Relu(%r) : f32[2,2] ND
-              %e = Const() {value=[1.0,2.0,3.0,4.0]} : f32[4] ND
-              %b = Cast(%e) {dst_type=DT_FLOAT16} : f16[4] ND
-              %w_TO_b_REF_0 = Variable(%b) {ref_var_src_var_name="w"} : f16[4] ND
+              %r = Reshape(%c, %s) : f16[2,2] ND
+              %q = Relu(%r) : f16[2,2] ND
+              %e = Const() {value=[1.0,2.0,3.0,4.0]} : f16[4] ND
+              %b = Cast(%e) {dst_type=DT_FLOAT} : f32[4] ND
+              %w_TO_b_REF_0 = Variable(%b) {ref_var_src_var_name="w"} : f32[4] ND
               return %q after %w_TO_b_REF_0
             }
         """)
@@ -533,7 +583,7 @@ class TestWriteSide:
         assert (steps(ctx, "w"), reason(ctx)) == (["Cast"], "REF_NOT_INVERSE")
         assert counts["conversions_removed"] == 2
         assert str(graph.node("r").inputs[0]) == "w:0"
-        assert str(graph.node("w").output_descs[0]) == "DT_FLOAT ND [4]"
+        assert str(graph.node("w").output_descs[0]) == "DT_FLOAT16 ND [4]"
         assert str(graph.node("w_TO_b_REF_0").inputs[0]) == "e:0"
 
     def test_squeeze_and_reshape_undo_each_other(self, ctx: PassContext) -> None:
