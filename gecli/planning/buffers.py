@@ -44,10 +44,11 @@ def collect_buffers(
 
     View operators (Reshape and its like) share the buffer of their input, broadcasts that of an input which nobody else
     reads, and so do the keys of `into`, which write what another node has made. Sizes are GE's padded sizes rounded up
-    to 512. Every shape must be static.
+    to 512. A view of what a later node writes has a buffer of its own. Every shape must be static.
     """
     step = {node: position for position, node in enumerate(order)}
     views: dict[str, bool] = {}  # by type
+    last_write = _last_writes(into, step)
     returned = set(graph.outputs)
     owner: dict[Port, Port] = {}
     members: dict[Port, list[Port]] = {}
@@ -66,6 +67,12 @@ def collect_buffers(
             if source is None and type in BROADCAST_TYPES:
                 source = _overwritten(node, index, members, returned)
             root = port if source is None else owner.get(source, port)
+            if (
+                last_write
+                and port not in into
+                and any(last_write.get(each, 0) > step[node] for each in members.get(root, ()))
+            ):
+                root = port  # what it shows is overwritten: it must be a copy
             owner[port] = root
             if root is port:
                 members[port] = [port]
@@ -85,6 +92,18 @@ def collect_buffers(
     inputs.sort(key=lambda buffer: buffer.size_bytes)
     aliases = len(owner) - len(members)
     return Buffers(tuple(reusable), tuple(outputs), tuple(inputs), aliases)
+
+
+def _last_writes(into: Mapping[Port, Port], step: Mapping[OpDesc, int]) -> dict[Port, int]:
+    """The last step at which something writes into the buffer of a port, for the first port of each such buffer."""
+    found: dict[Port, int] = {}
+    for port in into:
+        first = port
+        while first in into:
+            first = into[first]
+        if port.node in step:
+            found[first] = max(found.get(first, 0), step[port.node])
+    return found
 
 
 def _is_view(type: str) -> bool:

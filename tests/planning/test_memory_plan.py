@@ -96,6 +96,22 @@ def test_a_block_lives_until_the_last_reader_of_what_is_written_into_it() -> Non
     assert shared.last == graph.nodes().index(node["late"])
 
 
+def test_a_view_of_what_is_overwritten_behind_it_has_a_buffer_of_its_own() -> None:
+    graph = parse("""
+        graph g(%x : f16[4] ND) {
+          %cast = Cast(%x) {dst_type=0} : f32[4] ND
+          %view = Identity(%cast) : f32[4] ND
+          %set = Assign(%cast, %cast) : f32[4] ND after %view
+          %later = Identity(%set) : f32[4] ND
+          return %view, %later
+        }
+    """)
+    node = {each.name: each for each in graph.nodes()}
+    buffers = collect_buffers(graph.nodes(), graph, (), {node["set"].out(): node["cast"].out()})
+    shared = {tuple(port.node.name for port in each.ports) for each in (*buffers.reusable, *buffers.outputs)}
+    assert shared == {("view",), ("cast", "set", "later")}
+
+
 def test_many_buffers_that_live_long_are_placed_and_verified() -> None:
     """As the activations of a deep network do, from the forward to the backward pass."""
     count = 20_000
