@@ -10,6 +10,7 @@ from typing import BinaryIO
 
 from gecli.errors import GecliError, InputError
 from gecli.wire.byte_source import FileSource
+from gecli.wire.file_state import FileState
 from gecli.wire.regular_file import open_regular
 
 READ_FAILURES = (errno.EIO, errno.ESPIPE, errno.EINVAL, getattr(errno, "ESTALE", errno.EIO))
@@ -34,22 +35,6 @@ def opened_stream(path: str) -> Iterator[BinaryIO]:
         yield stream
 
 
-class FileState:
-    """What a file was when the reading of it began: its parts are opened by name again when somebody asks for them."""
-
-    def __init__(self, path: str) -> None:
-        self.path = path
-        self._first = _state(path)
-
-    def require_same(self) -> None:
-        """Raises InputError when the file was replaced, written or removed since: what was read may be of two files."""
-        if self._first is not None and _state(self.path) != self._first:
-            raise InputError(
-                "E13003", f"{self.path} changed while it was read", file=self.path,
-                why="what was read of it may be parts of two files", do="try again when nobody writes it any more",
-            )  # fmt: skip
-
-
 @contextmanager
 def unchanged(path: str) -> Iterator[FileState]:
     """Raises InputError when a file changed in here, also in place of the error which that led to."""
@@ -63,14 +48,6 @@ def unchanged(path: str) -> Iterator[FileState]:
             raise changed from error
         raise
     state.require_same()
-
-
-def _state(path: str) -> tuple[int, ...] | None:
-    try:
-        found = os.stat(path)
-    except (OSError, ValueError):
-        return None
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def read_whole(path: str, limit_bytes: int) -> bytes:

@@ -444,7 +444,7 @@ class CachedCompiler:
             return store_entry(
                 self.cache.path,
                 work.key,
-                (stored.image or image).write,
+                work.loaded.written_unchanged((stored.image or image).write),
                 rdcpkt,
                 describe,
                 style=self.cache.conf.timestamp,

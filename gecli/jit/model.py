@@ -214,7 +214,7 @@ class JitModel(LoadedModel):
             try:
                 stem = store.store(
                     key,
-                    compiled.image.write,
+                    self._builder().loaded.written_unchanged(compiled.image.write),
                     rdcpkt,
                     lambda stem, files: compiler.sidecar(key, stem, files, compiled, guard, point.stored.digest),
                     compiled.seconds,
@@ -236,7 +236,7 @@ class JitModel(LoadedModel):
             with open(os.path.splitext(path)[0] + ".rdcpkt", "wb") as stream:
                 stream.write(encode_var_match(compiled.record))
         with open(path, "w+b") as stream:
-            compiled.image.write(stream)
+            self._builder().loaded.written_unchanged(compiled.image.write)(stream)
         return path
 
     def _loaded(self, path: str) -> LoadedModel:

@@ -29,9 +29,15 @@ def load_graph(
     `base_dir` is where files that the model names are looked for (default: beside it). Raises InputError for the
     file, InvalidOption for a front end that contradicts it and for input shapes that do not fit.
     """
-    from gecli.loading.front_end import load_file
+    from dataclasses import replace
 
-    return load_file(os.fspath(path), front_end, input_shapes, base_dir or None, options or LoadOptions())
+    from gecli.loading.front_end import load_file
+    from gecli.wire.file_state import FileState
+
+    before = FileState(os.fspath(path))
+    loaded = load_file(os.fspath(path), front_end, input_shapes, base_dir or None, options or LoadOptions())
+    states = (before, *(FileState(file) for file in loaded.files if file != before.path))
+    return replace(loaded, states=states)
 
 
 def save_graph(graph: Graph, path: str | os.PathLike[str]) -> None:

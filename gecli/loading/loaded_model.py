@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 from gecli.errors import Diagnostic
 from gecli.records import dataclass
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from gecli.ir.graph import Graph
     from gecli.ir.op_desc import Port
     from gecli.loading.shape_binding import InputRow
+    from gecli.wire.file_state import FileState
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,21 @@ class LoadedModel:
     tensors: Mapping[str, Port] = field(default_factory=dict)
     unmatched: tuple[Diagnostic, ...] = ()  # names of shape options that this model lacks, if it is one of several
     origin: Origin | None = None  # of an optimised graph
+    states: tuple[FileState, ...] = ()  # of the files when they were read
+
+    def require_unchanged(self) -> None:
+        """Raises InputError when a file changed since: weights are read from it until an output is written."""
+        for state in self.states:
+            state.require_same()
+
+    def written_unchanged(self, write: Callable[[BinaryIO], object]) -> Callable[[BinaryIO], None]:
+        """`write`, which copies weights, and then the question whether all of them came out of the same files."""
+
+        def checked(stream: BinaryIO) -> None:
+            write(stream)
+            self.require_unchanged()
+
+        return checked
 
     @property
     def overrides(self) -> tuple[Diagnostic, ...]:

@@ -14,7 +14,6 @@ import pytest
 
 from gecli.ir.dtype import DataType
 from gecli.report.inspect.extraction import unique_name
-
 from tests.artifacts import spec_om as spec
 
 from .conftest import REAL, REPOSITORY, Inspect, model_def, wide_om
