@@ -213,7 +213,7 @@ def believed(files: HierarchyFiles, key: str, facts: Facts | None = None) -> Res
         return Restored([], "jit_corrupt", f"{SLICING}: {error}")
     if facts is not None and found != facts:
         names = [name for name, old, new in zip(Facts._fields, found, facts) if old != new]
-        return Restored([], "jit_stale", f"another {', '.join(names)}")
+        return Restored([], "jit_stale", f"different: {', '.join(names)}")
     try:
         count = len(listed_ids(files, key))
     except (OSError, ValueError) as error:

@@ -33,6 +33,7 @@ REASONS: dict[str, str] = {
     "jit_stale": "the slices belong to another graph, other options or other tools",
     "jit_corrupt": "a file of the slices is damaged",
     "jit_foreign": "the graph was cut by another tool",
+    "guard_failed": "the slice was compiled for other inputs",
     "guard_unreadable": "a compiled slice has no guard that gecli reads",
     # gecli only
     "session": "the session has external weights, or a model before this one has to be compiled first",

@@ -116,6 +116,7 @@ COMMANDS: dict[str, Command] = {
         (
             ("The same words as for the compile", "gecli cache why a.onnx -o out/a --cache-dir cache"),
             ("Under a key", "gecli cache why a.onnx -o out/a --cache-dir cache --graph-key a"),
+            ("Of slices, for these inputs", "gecli cache why --jit a.onnx --sample x.npz --cache-dir cache"),
             ("As JSON", "gecli cache why a.onnx -o out/a --cache-dir cache --json"),
         ),
     ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from gecli.errors import Diagnostic, InvalidOption
@@ -11,6 +12,8 @@ from gecli.options.option import value_text
 from gecli.options.resolution import resolve
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from gecli.cli.console import Console
     from gecli.jit.loading import JitSetup
     from gecli.jit.model import JitModel
@@ -46,9 +49,7 @@ def compile_slices(options: Options, models: list[str], console: Console) -> int
     from gecli.jit.loading import load_jit_model
     from gecli.runtime.session import Session
 
-    if len(models) != 1:
-        why = f"{len(models)} models were given"
-        raise InvalidOption("E10001", "--jit takes one model", option="--jit", why=why, do="one command for each")
+    check_one_model(models)
     setup = load_jit_model(models[0], options, Session(), say=console.say)
     if not setup.key:
         why = setup.note or "what is compiled is kept in the cache only"
@@ -66,6 +67,13 @@ def compile_slices(options: Options, models: list[str], console: Console) -> int
     return 0
 
 
+def check_one_model(models: Sequence[str]) -> None:
+    """Raises InvalidOption for several: --jit takes one."""
+    if len(models) != 1:
+        why = f"{len(models)} models were given"
+        raise InvalidOption("E10001", "--jit takes one model", option="--jit", why=why, do="one command for each")
+
+
 def _feed(model: JitModel, options: Options, console: Console) -> None:
     """Run the samples; without one, compile the first slice for the shapes that are known or hinted at."""
     from gecli.runtime.inputs import InputOptions, requests_for
@@ -76,6 +84,13 @@ def _feed(model: JitModel, options: Options, console: Console) -> None:
             model.run(feeds)
     if samples:
         return
+    model.prepare(hinted_inputs(model, options))
+    if not model.points[0].is_last:
+        console.say("only the first slice was compiled: the others need its results, so a --sample")
+
+
+def hinted_inputs(model: JitModel, options: Options) -> list[NDArray[Any]]:
+    """Inputs of the shapes that are known or hinted at. Raises InvalidOption for one that is neither."""
     import numpy as np
 
     hints = _hints(options.text("ge.inputHintShape") or "")
@@ -89,10 +104,7 @@ def _feed(model: JitModel, options: Options, console: Console) -> None:
             do="--sample FILE.npz, or --input-hint-shape 0:[...]",
             option="--sample",
         )
-    arrays = [np.zeros(shape, tensor.dtype.numpy) for tensor, shape in zip(model.inputs, shapes)]
-    model.prepare(arrays)
-    if not model.points[0].is_last:
-        console.say("only the first slice was compiled: the others need its results, so a --sample")
+    return [np.zeros(shape, tensor.dtype.numpy) for tensor, shape in zip(model.inputs, shapes)]
 
 
 def _hints(text: str) -> dict[int, tuple[int, ...]]:

@@ -44,15 +44,24 @@ class JitSetup(NamedTuple):
 
 
 def load_jit_model(
-    source: str, options: Options, session: Session, *, init: str = "error", say: Callable[[str], None] | None = None
+    source: str,
+    options: Options,
+    session: Session,
+    *,
+    init: str = "error",
+    say: Callable[[str], None] | None = None,
+    reads_only: bool = False,
 ) -> JitSetup:
     """Load a source model to be cut and compiled by `options`, which are those of `gecli compile`. Raises GecliError.
 
-    `say` is told while another process is waited for.
+    `say` is told while another process is waited for. With `reads_only` the cache is looked at, whatever its mode, and
+    left as it is.
     """
     _check(options)
     job = _job(source)
     setup = cache_setup(options, [job])
+    if reads_only and not isinstance(setup, CacheOff):
+        setup = setup._replace(cache=setup.cache._replace(mode="ro"))
     cache = None if isinstance(setup, CacheOff) else setup.cache
     stats = StatIndex(trusting=cache is None or cache.verify != "full")
     built: list[SliceBuilder] = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -15,11 +15,12 @@ from gecli.cache.candidate import Rejected, Verdict, Wanted
 from gecli.cache.jit_files import REST_GRAPH, SLICE_GRAPH, Restored
 from gecli.cache.jit_store import JitStore
 from gecli.cache.lock import KeyLock, LockTimeout, LockUnavailable
+from gecli.compiler.job import stem_of
 from gecli.errors import CacheError, Diagnostic, GecliError, InputError
 from gecli.jit.digests import version_digests
 from gecli.jit.guard import Guard, GuardError, parse_guard
 from gecli.jit.known_model import KnownModel, save_file_rows
-from gecli.jit.points import BrokenSlice, CompiledVersion, ExecutionPoint
+from gecli.jit.points import BrokenSlice, CompiledVersion, ExecutionPoint, SliceLookup
 from gecli.runtime.interface import Tensor
 from gecli.runtime.model import LoadedModel, Times, check_input
 from gecli.runtime.program import Watch
@@ -56,6 +57,8 @@ class JitModel(LoadedModel):
         self.points: list[ExecutionPoint] = []
         self.jit_warnings: list[Diagnostic] = []
         self.explanation: list[str] = []  # one line for each thing that was looked for in the cache
+        self.rejected: list[Rejected] = []  # versions that the look-ups so far found damaged
+        self.restored = Restored([], "no_entry")  # what the cache knew of the slices at the first run
         self.counts = {"cut": 0, "compiled": 0, "restored": 0, "hits": 0}
         self.refusal = known.refusal
         self._facts = known.facts
@@ -88,14 +91,39 @@ class JitModel(LoadedModel):
         position = 0
         while True:
             point, version = self._version(position, arrays)
-            assert version.model is not None
-            outputs, times = version.model.run(_named(version.model.inputs, arrays), watch)
+            values, times = self._values(version, arrays, watch)
             spent = Times(*(a + b for a, b in zip(_parts(spent), _parts(times))))
-            values = list(outputs.values())
             if point.is_last:
                 return {tensor.name: value for tensor, value in zip(self.outputs, values)}, spent
-            pairs = sorted(point.stored.io_map, key=lambda pair: pair[1])
-            arrays = [values[source] for source, _ in pairs]
+            arrays = _passed_on(point, values)
+            position += 1
+
+    def _values(
+        self, version: CompiledVersion, arrays: Sequence[Array], watch: Watch | None
+    ) -> tuple[list[Array], Times]:
+        assert version.model is not None
+        outputs, times = version.model.run(_named(version.model.inputs, arrays), watch)
+        return list(outputs.values()), times
+
+    def look_up(self, arrays: Sequence[Array]) -> Iterator[SliceLookup]:
+        """What a run with these inputs would take from the cache, slice by slice, to the first that is not there.
+
+        Compiles nothing; a slice that is there runs when the next one is asked for. Raises GecliError.
+        """
+        given, is_last, position = list(arrays), False, 0
+        while not is_last:
+            self.rejected.clear()
+            if not self._restored_once:
+                self._refresh(is_first=True)
+            point = self._usable(position)
+            version = None if point is None else self._found(point, given)
+            if point is None or version is None:
+                yield SliceLookup(position, None, (*self.rejected, *(point.refusals(given) if point else ())))
+                return
+            yield SliceLookup(position, version, tuple(self.rejected))
+            is_last = point.is_last
+            if not is_last:
+                given = _passed_on(point, self._values(version, given, None)[0])
             position += 1
 
     def prepare(self, arrays: Sequence[Array]) -> None:
@@ -124,6 +152,8 @@ class JitModel(LoadedModel):
                 version = None if point is None else self._found(point, arrays)
                 if point is not None and version is not None:
                     return point, version
+            if point is not None:
+                self.explanation += [f"slice {point.stored.id}: {each}" for each in point.refusals(arrays)]
             point = point or self._cut(position, arrays)
             version = self._compile(point, arrays, into_cache=held is not None)
             if held is not None:
@@ -196,7 +226,7 @@ class JitModel(LoadedModel):
         self.jit_warnings += compiled.warnings
         self.counts["compiled"] += 1
         key, path = self._placed(point, compiled, guard, into_cache=into_cache)
-        version = CompiledVersion(key, guard, hits=1)
+        version = CompiledVersion(key, guard, hits=1, stem=stem_of(path) if key else "")
         version.model = self._loaded(path)
         point.add(version)
         return version
@@ -262,6 +292,7 @@ class JitModel(LoadedModel):
             return
         restored = self._files.restore()
         if is_first:
+            self.restored = restored
             self._note_restored(restored)
         elif not restored.slices and restored.reason not in ORDINARY and self._files.may_write:
             self._set_aside()
@@ -303,7 +334,7 @@ class JitModel(LoadedModel):
             except GuardError as error:
                 self._reject(key, Rejected(found.stem, "guard_unreadable", str(error)))
                 continue
-            version = CompiledVersion(key, guard, point.stored.versions.get(key, 0), origin="cache")
+            version = CompiledVersion(key, guard, point.stored.versions.get(key, 0), stem=found.stem)
             if not point.is_full:
                 point.versions.append(version)
 
@@ -329,6 +360,7 @@ class JitModel(LoadedModel):
 
     def _reject(self, key: str, found: Rejected) -> None:
         self.explanation.append(str(found))
+        self.rejected.append(found)
         if found.reason not in ORDINARY and self._files is not None:
             self._warn(f"cache entry {found} was not used", found.reason)
             self._files.put_in_order(key, found)
@@ -412,6 +444,11 @@ class _Lock:
 
 def _lock_at_once(store: JitStore) -> KeyLock:
     return KeyLock(store.directory, store.key, timeout_s=0, shared=store.cache.conf.shared)
+
+
+def _passed_on(point: ExecutionPoint, values: Sequence[Array]) -> list[Array]:
+    """The inputs of the slice behind one with these outputs."""
+    return [values[source] for source, _ in sorted(point.stored.io_map, key=lambda pair: pair[1])]
 
 
 def _named(inputs: Sequence[Tensor], arrays: Sequence[Array]) -> dict[str, Array]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from numpy.typing import NDArray
 
+from gecli.cache.candidate import Rejected
 from gecli.cache.jit_files import MAX_VERSIONS, StoredSlice
 from gecli.jit.guard import Guard
 from gecli.records import dataclass
@@ -33,14 +34,22 @@ def is_empty(arrays: Sequence[Array]) -> bool:
 
 @dataclass(slots=True)
 class CompiledVersion:
-    """A slice compiled for the inputs that `guard` takes. `key` is empty when it is not in the cache."""
+    """A slice compiled for the inputs that `guard` takes. `key` is empty when it is not in the cache, as is `stem`."""
 
     key: str
     guard: Guard
     hits: int = 0
     model: LoadedModel | None = None
-    origin: str = "compiled"  # or "cache"
+    stem: str = ""  # of the entry, when it was found in the cache
     runs: dict[tuple[tuple[int, ...], ...], int] = field(default_factory=dict)  # of each size, where sizes are symbols
+
+
+class SliceLookup(NamedTuple):
+    """What the cache has for the inputs of a slice: a version, and those that do not fit or are damaged."""
+
+    id: int
+    version: CompiledVersion | None
+    rejected: tuple[Rejected, ...]
 
 
 @dataclass(slots=True)
@@ -70,6 +79,11 @@ class ExecutionPoint:
             if not version.guard.refusal(arrays, self.stored.formats):
                 return version
         return None
+
+    def refusals(self, arrays: Sequence[Array]) -> list[Rejected]:
+        """The versions of the cache that do not take these inputs, and why."""
+        refused = ((version.stem, version.guard.refusal(arrays, self.stored.formats)) for version in self.versions)
+        return [Rejected(stem, "guard_failed", why) for stem, why in refused if stem and why]
 
     def changed(self, arrays: Sequence[Array]) -> tuple[list[set[int]], set[int]]:
         """The axes of each input, and the inputs whose values, that are not those of every version before.

@@ -10,12 +10,21 @@ from gecli.cache.reasons import REASONS
 if TYPE_CHECKING:
     from gecli.cache.candidate import Rejected
     from gecli.compiler.cache_inquiry import Inquiry
+    from gecli.jit.inquiry import SliceInquiry
 
 
-def why_lines(answer: Inquiry) -> list[str]:
+def slice_lines(answer: SliceInquiry) -> list[str]:
+    """As `why_lines`, for one slice and the inputs of a sample."""
+    parts = [answer.sample, "" if answer.slice is None else f"slice {answer.slice}"]
+    return why_lines(answer.inquiry, [part for part in parts if part])
+
+
+def why_lines(answer: Inquiry, parts: Sequence[str] = ()) -> list[str]:
     """The answer, then each candidate with the first check that it failed and what was seen."""
     lookup = answer.lookup
-    where = f"{answer.source}: " + (f"key {answer.key} ({answer.key_origin}), " if answer.key else "")
+    where = f"{', '.join([answer.source, *parts])}: " + (
+        f"key {answer.key} ({answer.key_origin}), " if answer.key else ""
+    )
     if lookup.found is not None:
         adopted = ", which is complete but not indexed yet" if answer.adopts else ""
         lines = [f"{where}would hit {lookup.found.stem} via {lookup.found.via}{adopted}"]
@@ -33,11 +42,20 @@ def why_lines(answer: Inquiry) -> list[str]:
 
 
 def why_document(directory: str, answers: Sequence[Inquiry]) -> dict[str, Any]:
+    return _document(directory, [{**_answer_json(answer), "sample": None, "slice": None} for answer in answers])
+
+
+def slice_document(directory: str, answers: Sequence[SliceInquiry]) -> dict[str, Any]:
+    rows = [(_answer_json(each.inquiry), each.sample or None, each.slice) for each in answers]
+    return _document(directory, [{**row, "sample": sample, "slice": number} for row, sample, number in rows])
+
+
+def _document(directory: str, models: list[dict[str, Any]]) -> dict[str, Any]:
     return {
         "schema": "gecli.cache-why/1",
         "cache_dir": directory,
-        "would_hit": all(answer.lookup.found is not None for answer in answers),
-        "models": [_answer_json(answer) for answer in answers],
+        "would_hit": all(model["would_hit"] for model in models),
+        "models": models,
     }
 
 

@@ -131,7 +131,8 @@ def test_nobody_is_waited_for(gecli: Run, cache: Path) -> None:
 def test_what_the_compile_refuses_is_refused(gecli: Run, cache: Path) -> None:
     for words, status in (
         ((DIGITS, *CACHE, "--frobnicate"), 2),
-        ((DIGITS, *CACHE, "--jit", "--sample", "x.npz"), 2),
+        ((DIGITS, *CACHE, "--jit", "--sample", "missing.npz"), 3),
+        ((DIGITS, *CACHE, "--jit", "--input-hint-shape", "0:[1,1,8,8]", "-o", "x"), 2),
         ((DIGITS, *CACHE, "--input-shape", "nowhere:1"), 2),
         (("missing.onnx", *CACHE), 3),
         ((DIGITS, "--cache-dir", "nowhere", "--cache-create"), 2),

@@ -205,3 +205,51 @@ def test_an_option_of_a_compile_reaches_the_compile_of_the_slices(key: str) -> N
     assert given.is_set(key)
     assert _compile_options(given).fingerprint_items() == direct.fingerprint_items()
     assert _compile_options(given).get(key) == direct.get(key) != resolve("compile", {"jit": ("true",)}).get(key)
+
+
+def contents(directory: Path) -> dict[str, tuple[int, int]]:
+    return {str(path): (path.stat().st_mtime_ns, path.stat().st_ino) for path in directory.rglob("*")}
+
+
+def test_why_answers_for_each_slice_and_sample(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ("cache", "why", "--jit", f"{NAME}.onnx", "--cache-dir", "c", "--graph-key", "rows", "--json")
+    sample = ("--sample", f"{NAME}_0.npz")
+    (place / "c").mkdir()
+
+    def answers(*words: str) -> list[tuple[int | None, bool, str | None]]:
+        before = contents(place / "c")
+        status = run([*asked, *words])
+        found = json.loads(capsys.readouterr().out)
+        assert status == (0 if found["would_hit"] else 1)
+        assert contents(place / "c") == before
+        return [(each["slice"], each["would_hit"], each["reason"]) for each in found["models"]]
+
+    assert answers(*sample) == [(0, False, "no_entry")]
+    document(capsys, "compile", "--jit", f"{NAME}.onnx", *sample, *CACHE)
+    assert answers(*sample) == [(0, True, None), (1, True, None)]
+    assert answers(*sample, "--sample", f"{NAME}_1.npz")[2:] == [(0, False, "guard_failed")]
+    assert answers("--input-hint-shape", "0:[3,4]") == [(0, True, None)]
+    assert answers("--input-hint-shape", "0:[9,4]") == [(0, False, "guard_failed")]
+    assert answers(*sample, "--cache-mode", "off") == [(None, False, "disabled")]
+    assert answers(*sample, "--format-policy", "origin") == [(0, False, "jit_stale")]
+    next((place / "c/jit").glob("rows_1_*.om")).write_bytes(b"")
+    assert answers(*sample) == [(0, True, None), (1, False, "om_corrupt")]
+
+
+def test_why_says_in_words_which_versions_do_not_fit(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    document(capsys, "compile", "--jit", f"{NAME}.onnx", "--sample", f"{NAME}_0.npz", *CACHE)
+    words = ("cache", "why", "--jit", f"{NAME}.onnx", "--cache-dir", "c", "--graph-key", "rows")
+    assert run([*words, "--input-hint-shape", "0:[9,4]"]) == 1
+    answer, version = capsys.readouterr().out.splitlines()
+    assert "slice 0: key rows (--graph-key), would miss, guard_failed: " in answer
+    assert "guard_failed (input 0 is [9, 4] instead of [3, 4])" in version
+    assert run(list(words)) == 2
+    assert "--sample FILE.npz" in capsys.readouterr().err
+
+
+def test_explain_cache_says_why_known_versions_do_not_fit(gecli: Gecli, place: Path) -> None:
+    words = ("run", "--jit", f"{NAME}.onnx", "-o", "o.npz", *CACHE, "--explain-cache")
+    gecli(*words, "-i", f"{NAME}_0.npz")
+    done = gecli(*words, "-i", f"{NAME}_1.npz")
+    assert "cache: slice 0: rows_0_" in done.stderr
+    assert ": guard_failed (input 0 is " in done.stderr
