@@ -430,6 +430,14 @@ def _remove_left_behind(target: str) -> None:
                 _remove_unlocked(path)
 
 
+def remove_left_behind(folder: str, suffix: str) -> None:
+    """The same for all names with this suffix in a directory, where every run may choose another name."""
+    for found in _temporary_names(folder):
+        name, mark, tail = found.rpartition(".tmp-")
+        if mark and name.endswith(suffix) and _writer_of(tail) is not None:
+            _remove_left_behind(os.path.join(folder, name[1:]))
+
+
 def _temporary_names(folder: str) -> list[str]:
     """What looks like a temporary file in a directory; a block that writes a thousand files looks once."""
     known = {} if _waiting is None else _waiting.left_behind

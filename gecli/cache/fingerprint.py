@@ -58,7 +58,12 @@ class Fingerprint:
     @property
     def source(self) -> str:
         """What an artifact may depend on: no machine or library version is in it. Written to the OM as `_gecli_fp`."""
-        return digest_of("gecli-src-1", self.graph, self.weights, self.options, __version__)
+        return source_of(self.graph, self.weights, self.options, __version__)
+
+
+def source_of(graph: str, weights: str, options: str, version: str) -> str:
+    """The `_gecli_fp` of what this version of gecli compiled from these."""
+    return digest_of("gecli-src-1", graph, weights, options, version)
 
 
 def fingerprint_of(

@@ -23,7 +23,7 @@ from gecli.cache.lock import KeyLock, OnWait
 from gecli.cache.model_cache import CacheDir, remember_request
 from gecli.cache.present_entries import PresentEntries
 from gecli.cache.recovery import append_records, names_by_key, recover, set_aside, set_aside_entry
-from gecli.cache.sidecar import InvalidSidecar, Sidecar, parse_sidecar
+from gecli.cache.sidecar import CONFIRMED, InvalidSidecar, Sidecar, parse_sidecar
 from gecli.cache.stat_index import StatIndex
 from gecli.cache.store import publish, seal, sync_directory, temporary
 from gecli.cache.verify import entry_problems
@@ -180,8 +180,10 @@ class EntryImporter:
         self._publish(entry.files[OM], entry_path(self.directory, stem, OM))
         if RDCPKT in entry.files:
             self._publish(entry.files[RDCPKT], entry_path(self.directory, stem, RDCPKT))
-        if sidecar is not None:
+        if sidecar is not None and sidecar.combined:  # one without that holds a confirmation only
             sidecar.content["entry"] = stem
+            if sidecar.is_confirmed:
+                sidecar.content[CONFIRMED] = False  # nobody has looked at it here
             with temporary(self.directory, stem, SIDECAR, self.mode) as (stream, path):
                 stream.write(sidecar.text().encode("utf-8", "surrogateescape"))
                 seal(stream)

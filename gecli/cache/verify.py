@@ -32,6 +32,7 @@ from gecli.cache.weight_files import (
 )
 from gecli.errors import GecliError
 from gecli.records import dataclass
+from gecli.version import __version__
 from gecli.wire.regular_file import io_fault, read_regular
 
 LOCK = ".lock"
@@ -244,7 +245,31 @@ def _file_damage(directory: str, record: IndexRecord, sidecar: Sidecar | None, *
     fault = om_fault(om)
     if fault:
         return fault
-    return None if fast or sidecar is not None else _foreign_damage(directory, record)
+    if fast:
+        return None
+    return _foreign_damage(directory, record) if sidecar is None else _swapped(om, sidecar)
+
+
+def _swapped(om: str, sidecar: Sidecar) -> tuple[str, str] | None:
+    """An OM that says itself that it was compiled from something else than the sidecar beside it says.
+
+    Digests do not show that when both were changed. Asked only of this version's entries: others may digest otherwise,
+    and versions of slices have another fingerprint.
+    """
+    from gecli.artifacts.om_file import read_om
+    from gecli.cache.fingerprint import source_of
+
+    made, by = sidecar.fingerprint, sidecar.content.get("created_by")
+    is_ours = isinstance(by, dict) and by.get("version") == __version__
+    if not (sidecar.combined and is_ours) or sidecar.content.get("guard") is not None:
+        return None
+    try:
+        told = read_om(om).model().root.attrs.get("_gecli_fp")
+    except (GecliError, OSError):
+        return None  # it is what was written
+    graph, weights, options = (str(made.get(name)) for name in ("graph", "weights", "options"))
+    wanted = source_of(graph, weights, options, __version__)
+    return None if told == wanted else ("om_corrupt", "it was compiled from something else than its .gecli.json says")
 
 
 def _foreign_damage(directory: str, record: IndexRecord) -> tuple[str, str] | None:

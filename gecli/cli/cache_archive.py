@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 DIFFERS = 1
 STDOUT = "/dev/stdout"
+TAR = ".tar"
 
 
 def cache_export(invocation: Invocation) -> int:
@@ -114,10 +115,14 @@ def _refuse_nothing(plan: ExportPlan, directory: str, key: str, stem: str) -> No
 
 
 def _write(plan: ExportPlan, output: str) -> None:
-    from gecli.artifacts.publish import publishing
+    import os
+
+    from gecli.artifacts.publish import publishing, remove_left_behind
     from gecli.cache.export_archive import write_archive
     from gecli.errors import InputError
 
+    if output.endswith(TAR):
+        remove_left_behind(os.path.dirname(os.path.realpath(output)), TAR)
     try:
         with publishing(output) as stream:
             write_archive(stream, plan)

@@ -154,6 +154,18 @@ def test_another_entry_of_the_same_name_stays(store: Store, source: Path, target
     assert verify(str(target)).problems == []
 
 
+@pytest.mark.parametrize("combined", [True, False])
+def test_a_confirmation_does_not_travel(combined: bool, store: Store, source: Path, target: Path) -> None:
+    stem = store(directory=source).stem
+    path = source / f"{stem}.gecli.json"
+    content = {**json.loads(path.read_text()), "confirmed": True}
+    path.write_text(json.dumps(content if combined else {**content, "fingerprint": {}}))
+    data = exported(source, "k")
+    assert [each.state for each in imported(target, data)] == ["imported"]
+    sidecar = read_sidecar(str(target), "k", stem)
+    assert (None if sidecar is None else sidecar.is_confirmed) is (False if combined else None)
+
+
 STATES_OF_VARIABLES = (b"", b"\x0a\x00", b"\x12\x00")
 
 

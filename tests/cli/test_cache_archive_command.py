@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import os
 import shutil
@@ -53,6 +54,33 @@ def test_an_entry_goes_to_another_directory_and_is_hit_there(gecli: Run, cache: 
     shutil.rmtree(cache)
     assert f"cache=hit reason=- key=k entry={stem}" in gecli(*COMPILE, "new").stdout
     assert gecli("cache", "verify", "--cache-dir", "new").returncode == 0
+
+
+def test_an_export_clears_what_killed_exports_left(gecli: Run, cache: Path, tmp_path: Path) -> None:
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    left = [tmp_path / f".{name}.tar.tmp-{dead.pid}-01234567" for name in ("kk", "other")]
+    kept = [tmp_path / f".x.tar.tmp-{os.getppid()}-01234567", tmp_path / f".x.om.tmp-{dead.pid}-01234567"]
+    for path in (*left, *kept):
+        path.touch()
+    assert gecli("cache", "export", "k", "--cache-dir", "cache", "-o", "new.tar").returncode == 0
+    assert [path.exists() for path in (*left, *kept)] == [False, False, True, True]
+
+
+def test_verify_asks_the_model_what_it_was_compiled_from(gecli: Run, cache: Path) -> None:
+    model, other = (next(cache.glob(f"{key}_*.om")) for key in ("k", "other"))
+    made = gecli("compile", TRAIN, "-o", "another", "--train", "--graph-key", "new", "--cache-dir", "cache")
+    assert made.returncode == 0, made.stderr
+    swapped = next(cache.glob("new_*.om")).read_bytes()
+    model.write_bytes(swapped)
+    sidecar = model.with_suffix(".gecli.json")
+    content = json.loads(sidecar.read_text())
+    content["files"]["om"] = {"size": len(swapped), "sha256": hashlib.sha256(swapped).hexdigest()}
+    sidecar.write_text(json.dumps(content))
+    done = gecli("cache", "verify", "--cache-dir", "cache", "--json")
+    found = [(row["kind"], row["entry"]) for row in json.loads(done.stdout)["problems"]]
+    assert (done.returncode, found) == (1, [("om-corrupt", model.stem)])
+    assert other.exists()
 
 
 def test_a_session_that_left_entries_for_several_states_hits_after_an_import(gecli: Run, tmp_path: Path) -> None:
