@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import field
 from typing import Any
 
+from gecli.artifacts.shared_files import give_to_group, make_folder
 from gecli.planning.weight_names import META_NAME, SPLIT_PREFIX, is_split_name
 from gecli.records import dataclass
 
@@ -171,7 +172,7 @@ def locked_meta(
 
     The directory is made, and the file if it is missing. Raises OSError, and MetaLocked.
     """
-    os.makedirs(folder or ".", exist_ok=True)
+    make_folder(folder or ".", mode)
     with locked_file(folder, timeout_s=timeout_s, mode=mode) as file:
         meta = file.meta(folder)
         yield meta, lambda: file.rewrite(meta.data())
@@ -186,6 +187,7 @@ def _open_locked(path: str, end: float, mode: int) -> tuple[int, bool]:
         except FileNotFoundError:
             try:
                 handle, is_new = os.open(path, flags | os.O_CREAT | os.O_EXCL, mode), True
+                give_to_group(handle, mode)
             except FileExistsError:
                 continue
         try:

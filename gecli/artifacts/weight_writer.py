@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 from gecli.artifacts.om_writer import unreadable_source
 from gecli.artifacts.publish import make_folders, on_withdrawal, output_error, publishing
+from gecli.artifacts.shared_files import give_to_group
 from gecli.artifacts.weight_file import UnsafeWeight, base_name, open_weight, sha256_of_range
 from gecli.artifacts.weight_meta import MetaFile, MetaLocked, WeightMeta, locked_file, locked_meta, remove_odd
 from gecli.errors import InputError
@@ -66,9 +67,9 @@ def write_combined(folder: str, weights: Sequence[ExternalWeight]) -> WeightFile
     return WeightFile(path, position, digest.hexdigest())
 
 
-def record_split(folder: str, names: Iterable[str], *, timeout_s: float = 2.0) -> None:
+def record_split(folder: str, names: Iterable[str], *, timeout_s: float = 2.0, mode: int = 0o666) -> None:
     """Note files of single weights in `meta.json`, if its lock is free soon: it is a hint for GE."""
-    with suppress(OSError, MetaLocked), locked_meta(folder, timeout_s=timeout_s) as (meta, save):
+    with suppress(OSError, MetaLocked), locked_meta(folder, timeout_s=timeout_s, mode=mode) as (meta, save):
         for name in names:
             meta.record(named_digest(name), os.path.join(folder, name))
         save()
@@ -292,6 +293,7 @@ def _append(path: str, missing: list[ExternalWeight], mode: int) -> None:
     remove_odd(path)
     flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
     with os.fdopen(os.open(path, flags, mode), "r+b") as stream:
+        give_to_group(stream.fileno(), mode)
         end = stream.seek(0, os.SEEK_END)
         stream.write(bytes(aligned(end) - end))
         end = aligned(end)

@@ -82,11 +82,10 @@ def _opened(folder: str) -> int:
 
 def _made(folder: str, flags: int) -> int:
     """A new log; where the group may write into the cache directory it may write here too, whatever the umask."""
-    from gecli.cache.layout import SHARED_MODE, make_private
+    from gecli.artifacts.shared_files import give_to_group, make_folder, mode_in
 
-    is_shared = bool(os.stat(os.path.dirname(os.path.dirname(folder))).st_mode & 0o020)
-    make_private(folder, SHARED_MODE if is_shared else 0o644)
+    mode = mode_in(os.path.dirname(os.path.dirname(folder)))
+    make_folder(folder, mode)
     handle = os.open(log_path(folder), flags, 0o666)
-    if is_shared:
-        os.fchmod(handle, SHARED_MODE)
+    give_to_group(handle, mode)
     return handle

@@ -9,9 +9,10 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 
+from gecli.artifacts.shared_files import give_to_group
 from gecli.cache.cache_conf import CacheConf
 from gecli.cache.events import event, record
 from gecli.cache.gc_actions import Action, GcPolicy, Outcome
@@ -233,8 +234,10 @@ def collect_sometimes(directory: str, conf: CacheConf, now: float) -> Outcome | 
         # A marker of the future tells nothing: the clock was set back.
         if os.path.exists(marker) and 0 <= now - os.stat(marker).st_mtime < AUTOMATIC_PERIOD_S:
             return None
-        with open(marker, "wb"):
-            os.utime(marker, (now, now))
+        with open(marker, "wb") as stream:
+            give_to_group(stream.fileno(), file_mode(conf.shared))
+            with suppress(PermissionError):  # another user's, whose time the opening has set
+                os.utime(marker, (now, now))
         found = survey(directory)
         policy = GcPolicy(max_age_s=conf.max_age, max_size_bytes=conf.max_size)
         return collect(found, select(found, policy, now), shared=conf.shared, limit_s=AUTOMATIC_LIMIT_S)

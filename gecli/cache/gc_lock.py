@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from gecli.artifacts.shared_files import give_to_group, make_folder, mode_in
 from gecli.cache.layout import PRIVATE
 
 NAME = "gc.lock"
@@ -18,9 +19,11 @@ def gc_lock(directory: str) -> Iterator[bool]:
     Where files cannot be locked the block runs without.
     """
     folder = os.path.join(directory, PRIVATE)
-    os.makedirs(folder, exist_ok=True)
+    mode = mode_in(directory)
+    make_folder(folder, mode)
     path = os.path.join(folder, NAME)
     handle = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o666)
+    give_to_group(handle, mode)
     try:
         yield _is_locked(handle) and _is_named(handle, path)
     finally:

@@ -15,10 +15,12 @@ from contextlib import contextmanager
 from itertools import groupby, islice
 from typing import NamedTuple
 
+from gecli.artifacts.shared_files import SHARED_MODE, make_folder
 from gecli.cache.archive import WEIGHTS, Archive, ArchivedEntry, ArchivedFile, DamagedArchive
+from gecli.cache.cache_conf import CacheConf
 from gecli.cache.candidate import OM_MAGIC
 from gecli.cache.index import IndexRecord, new_record
-from gecli.cache.layout import ENTRY_SUFFIXES, OM, RDCPKT, SHARED_MODE, SIDECAR, entry_path, free_stem
+from gecli.cache.layout import ENTRY_SUFFIXES, OM, RDCPKT, SIDECAR, entry_path, free_stem
 from gecli.cache.lock import KeyLock, OnWait
 from gecli.cache.model_cache import CacheDir, remember_request
 from gecli.cache.present_entries import PresentEntries
@@ -188,8 +190,9 @@ class EntryImporter:
                 stream.write(sidecar.text().encode("utf-8", "surrogateescape"))
                 seal(stream)
                 publish(path, entry_path(self.directory, stem, SIDECAR))
+        cache = CacheDir(self.directory, CacheConf(shared=self.mode == SHARED_MODE))
         for request in sidecar.requests if sidecar is not None else ():
-            remember_request(CacheDir(self.directory), entry.key, stem, request)
+            remember_request(cache, entry.key, stem, request)
         return stem
 
     def _free_stem(self, entry: ArchivedEntry) -> str:
@@ -221,7 +224,7 @@ class EntryImporter:
         if file.name in self._placed:
             return
         folder = weight_dir(self.directory)
-        os.makedirs(folder, exist_ok=True)
+        make_folder(folder, self.mode)
         target = os.path.join(folder, file.name)
         if not os.path.lexists(target):
             self._publish(file, target, WEIGHTS)
@@ -229,7 +232,7 @@ class EntryImporter:
             os.utime(target)
         elif not file.name.endswith("_weight_combined"):
             # Its name is its digest, so whatever stands there is damaged.
-            set_aside(self.directory, [target])
+            set_aside(self.directory, [target], self.mode)
             self._publish(file, target, WEIGHTS)
         else:
             self._other_content.add(file.name)

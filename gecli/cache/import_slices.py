@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 
+from gecli.artifacts.shared_files import SHARED_MODE
 from gecli.cache.archive import VERSIONS, Archive, ArchivedEntry, ArchivedSlices, DamagedArchive
 from gecli.cache.cache_conf import CacheConf
 from gecli.cache.import_archive import EntryImporter, Imported
@@ -26,7 +27,6 @@ from gecli.cache.jit_files import (
     slicing_of,
 )
 from gecli.cache.jit_store import Graphs, JitStore
-from gecli.cache.layout import SHARED_MODE
 from gecli.cache.lock import KeyLock, OnWait
 from gecli.cache.model_cache import CacheDir
 from gecli.cache.stat_index import StatIndex

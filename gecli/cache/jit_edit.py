@@ -11,6 +11,7 @@ from collections.abc import Collection, Sequence
 from contextlib import suppress
 from typing import Any
 
+from gecli.artifacts.shared_files import make_folder
 from gecli.cache.jit_files import (
     RESULT,
     SLICING,
@@ -132,5 +133,5 @@ def _replace(directory: str, path: str, text: str, mode: int) -> None:
             return
     if os.path.isdir(path) and not os.path.islink(path):
         set_aside(directory, [path], mode)  # what stands in the place of a list is somebody's
-    os.makedirs(os.path.dirname(path), exist_ok=True)
+    make_folder(os.path.dirname(path), mode)
     replace_file(path, data, mode)

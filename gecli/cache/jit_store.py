@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, BinaryIO, NamedTuple
 
+from gecli.artifacts.shared_files import make_folder
 from gecli.cache.candidate import Found, Rejected, Wanted
 from gecli.cache.events import event, hit_event, record
 from gecli.cache.index import NO_FILE, UnreadableIndex, index_path, read_index
@@ -84,7 +85,7 @@ class JitStore:
 
     def lock(self) -> KeyLock:
         """The lock of the user graph. Raises LockTimeout, LockUnavailable, OSError when entered or made."""
-        os.makedirs(self.directory, exist_ok=True)
+        make_folder(self.directory, self._mode)
         return KeyLock(
             self.directory, self.key, timeout_s=self._timeout_s, on_wait=self._on_wait, shared=self.cache.conf.shared
         )
@@ -195,7 +196,7 @@ class JitStore:
         kept = _joined(slices, self.restore().slices, self._exists)
         for each in kept:
             folder = os.path.join(self.home, str(each.id))
-            os.makedirs(folder, exist_ok=True)
+            make_folder(folder, self._mode)
             _remove_left_behind(folder)
             self._save_graphs(folder, each, graphs_of)
             self._replace(os.path.join(folder, VERSIONS), versions_text(each))

@@ -5,11 +5,9 @@ from __future__ import annotations
 import errno
 import os
 import time
-from contextlib import suppress
 
 PRIVATE = ".gecli"
 OM, RDCPKT, SIDECAR = ".om", ".rdcpkt", ".gecli.json"
-SHARED_MODE = 0o664  # of files in a shared cache
 ENTRY_SUFFIXES = (OM, RDCPKT, SIDECAR)
 TIMESTAMPS = {"seed": "%Y%m%d_%H%M%S", "ge": "%Y%m%d%H%M%S"}
 STEM_PATTERN = r"(?P<key>[A-Za-z0-9_-]{1,128})_(?P<ts>\d{8}_?\d{6})(?:_(?P<n>\d+))?"
@@ -35,20 +33,6 @@ def stat_dir(directory: str) -> str:
 
 def request_dir(directory: str) -> str:
     return private_dir(directory, "req")
-
-
-def make_private(path: str, mode: int) -> None:
-    """Make a directory below `.gecli`; `mode` is that of new files. Raises OSError.
-
-    In a shared cache the group may write there too, whatever the umask; setgid stays as the system inherits it.
-    """
-    if os.path.isdir(path):
-        return
-    os.makedirs(path, exist_ok=True)
-    if mode == SHARED_MODE:
-        for each in (os.path.dirname(path), path):
-            with suppress(OSError):  # another user's, who shares it too
-                os.chmod(each, os.stat(each).st_mode & 0o7777 | 0o775)
 
 
 def entry_path(directory: str, stem: str, suffix: str) -> str:

@@ -16,7 +16,8 @@ from types import TracebackType
 from typing import Any
 
 from gecli.artifacts.publish import forget, remove_when_stopped
-from gecli.cache.layout import SHARED_MODE, host_name, inflight_dir, is_alive, make_private
+from gecli.artifacts.shared_files import SHARED_MODE, give_to_group, make_folder
+from gecli.cache.layout import host_name, inflight_dir, is_alive
 from gecli.json_text import parse_json
 from gecli.wire.regular_file import open_regular, read_regular
 
@@ -238,8 +239,9 @@ def _write_record(path: str, key: str, mode: int) -> bool:
 
     content = {"host": host_name(), "pid": os.getpid(), "key": key, "since": round(time.time(), 3), "weights": []}
     try:
-        make_private(os.path.dirname(path), mode)
+        make_folder(os.path.dirname(path), mode)
         with open(path, "x", encoding="utf-8") as stream:
+            give_to_group(stream.fileno(), mode)
             stream.write(json.dumps(content))
     except OSError:
         return False

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import NamedTuple
 
+from gecli.artifacts.shared_files import SHARED_MODE, make_folder
 from gecli.cache.cache_conf import CacheConf
 from gecli.cache.candidate import (
     Found,
@@ -23,10 +24,8 @@ from gecli.cache.index import IndexContent, IndexRecord, UnreadableIndex, index_
 from gecli.cache.layout import (
     ENTRY_SUFFIXES,
     OM,
-    SHARED_MODE,
     SIDECAR,
     entry_path,
-    make_private,
     request_dir,
     stat_dir,
 )
@@ -235,7 +234,7 @@ def _record_of(content: IndexContent | None, key: str, stem: str) -> IndexRecord
 
 def _make_private(cache: CacheDir, path: str) -> None:
     with suppress(OSError):
-        make_private(path, SHARED_MODE if cache.conf.shared else -1)
+        make_folder(path, SHARED_MODE if cache.conf.shared else -1)
 
 
 def learn_request(cache: CacheDir, key: str, stem: str, request: str, mode: int) -> None:

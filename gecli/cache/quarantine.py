@@ -12,7 +12,8 @@ import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from gecli.cache.layout import make_private, quarantine_dir
+from gecli.artifacts.shared_files import make_folder, mode_in
+from gecli.cache.layout import quarantine_dir
 
 KEPT_S = 30 * 86400.0
 _STAMP = re.compile(r"[.](\d{8}T\d{6}Z)(?:[.-]\d+|[.]json)*", re.ASCII)
@@ -65,7 +66,7 @@ def utc_stamp() -> str:
 def set_aside_tree(directory: str, path: str, name: str, mode: int = -1) -> None:
     """Move a directory into the quarantine of `directory` under `name` and the time. Raises OSError."""
     target = quarantine_dir(directory)
-    make_private(target, mode)
+    make_folder(target, mode_in(directory) if mode < 0 else mode)
     first = os.path.join(target, f"{name}.{utc_stamp()}")
     number, place = 0, first
     while os.path.lexists(place):

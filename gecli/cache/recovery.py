@@ -11,6 +11,7 @@ import time
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
+from gecli.artifacts.shared_files import make_folder, mode_in
 from gecli.cache.candidate import damaged_file, om_fault
 from gecli.cache.events import event
 from gecli.cache.events import record as record_event
@@ -34,7 +35,6 @@ from gecli.cache.layout import (
     entry_path,
     host_name,
     is_alive,
-    make_private,
     order_of,
     quarantine_dir,
 )
@@ -247,7 +247,7 @@ def _complete(directory: str, key: str, stem: str, stats: StatIndex, *, hashed: 
 def _keep_malformed(directory: str, key: str, elements: list[Any], mode: int) -> None:
     import json
 
-    make_private(quarantine_dir(directory), mode)
+    make_folder(quarantine_dir(directory), mode)
     name = f"{key}.records.{_utc()}.json"
     replace_file(
         _free_name(os.path.join(quarantine_dir(directory), name)), json.dumps(elements, indent=1).encode(), mode
@@ -257,7 +257,7 @@ def _keep_malformed(directory: str, key: str, elements: list[Any], mode: int) ->
 def set_aside(directory: str, paths: list[str], mode: int = -1) -> None:
     """Move files, or what stands under their names, to the quarantine. Raises OSError."""
     target = quarantine_dir(directory)
-    make_private(target, mode)
+    make_folder(target, mode_in(directory) if mode < 0 else mode)
     for path in paths:
         if os.path.lexists(path):
             os.replace(path, _free_name(os.path.join(target, f"{os.path.basename(path)}.{_utc()}")))

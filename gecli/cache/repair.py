@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import field
 
+from gecli.artifacts.shared_files import mode_in
 from gecli.artifacts.weight_meta import MetaLocked, locked_meta
 from gecli.cache.index import (
     IndexContent,
@@ -107,7 +108,7 @@ def _repair_weights(found: Verification, repairs: Repairs) -> None:
     """Set weight files aside that are not what their names say, and write `meta.json` anew."""
     folder = weight_dir(found.directory)
     try:
-        with locked_meta(folder, timeout_s=META_WAIT_S) as (meta, save):
+        with locked_meta(folder, timeout_s=META_WAIT_S, mode=mode_in(found.directory)) as (meta, save):
             problems = weight_dir_problems(found.directory, set(), fast=found.fast)
             for each in problems:
                 if each.kind == "weights-corrupt":

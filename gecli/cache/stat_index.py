@@ -10,6 +10,7 @@ import os
 import time
 from collections.abc import Callable, Iterable
 
+from gecli.artifacts.shared_files import give_to_group, mode_in
 from gecli.wire.regular_file import open_regular, read_regular
 
 RACY_NS = 2_000_000_000  # a change in the same tick as the reading would not show in the time stamps
@@ -195,6 +196,7 @@ def write_hint(path: str, text: str) -> None:
     temporary = os.path.join(folder, f".{name}.tmp.{os.getpid()}.{os.urandom(4).hex()}")
     try:
         with open(temporary, "w", encoding="utf-8", errors="surrogateescape", newline="") as stream:
+            give_to_group(stream.fileno(), mode_in(folder))
             stream.write(text)
         os.replace(temporary, path)
     except OSError:

@@ -15,6 +15,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
+from gecli.artifacts.shared_files import mode_in
 from gecli.cache.events import log_path, stats_dir
 from gecli.cache.gc_lock import gc_lock
 from gecli.cache.store import replace_file
@@ -97,7 +98,7 @@ def _fold(directory: str) -> None:
         _shorten(days, _day(now - KEPT_DAYS * 86400))
         document = {"schema": SCHEMA, "days": days, "folded": settled}
         text = json.dumps(document, sort_keys=True, separators=(",", ":"))
-        replace_file(os.path.join(folder, SUMMARY), text.encode(), 0o644)
+        replace_file(os.path.join(folder, SUMMARY), text.encode(), mode_in(directory))
         for name in settled:
             _remove(os.path.join(folder, name))
     if os.path.exists(os.path.join(folder, own)):

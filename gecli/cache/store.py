@@ -9,8 +9,9 @@ from contextlib import contextmanager, suppress
 from typing import Any, BinaryIO
 
 from gecli.artifacts.publish import forget, remove_when_stopped
+from gecli.artifacts.shared_files import SHARED_MODE, give_to_group
 from gecli.cache.index import IndexContent, IndexRecord, index_path, index_text, new_record
-from gecli.cache.layout import OM, RDCPKT, SHARED_MODE, SIDECAR, entry_path, free_stem
+from gecli.cache.layout import OM, RDCPKT, SIDECAR, entry_path, free_stem
 from gecli.cache.sidecar import Sidecar
 from gecli.cache.stat_index import StatIndex, StatRow, touch_as_witness
 
@@ -107,8 +108,7 @@ def temporary(directory: str, stem: str, suffix: str, mode: int) -> Iterator[tup
     remove_when_stopped(path)  # a signal may come where no block catches it
     try:
         with os.fdopen(os.open(path, flags, mode), "w+b") as stream:
-            if mode == SHARED_MODE:
-                os.fchmod(stream.fileno(), mode)  # whatever the umask: the group shall use the entry
+            give_to_group(stream.fileno(), mode)
             yield stream, path
     finally:
         with suppress(OSError):

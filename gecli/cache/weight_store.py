@@ -5,13 +5,12 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from gecli.artifacts.shared_files import make_folder
 from gecli.artifacts.side_by_side import for_each
 from gecli.artifacts.weight_meta import MetaLocked
 from gecli.artifacts.weight_writer import append_weights, distinct_weights, holds_weight, record_split, write_checked
-from gecli.cache.layout import SHARED_MODE
 from gecli.cache.stat_index import StatIndex
 from gecli.cache.store import publish, seal, sync_directory, temporary, witness_row
 from gecli.cache.weight_files import WeightRange, weight_dir
@@ -42,7 +41,7 @@ def store_single_files(directory: str, weights: Sequence[ExternalWeight], mode: 
     for each in missing:
         stats.add(witness_row(os.path.join(folder, each.file), each.sha256))
     sync_directory(folder)
-    record_split(folder, sorted({each.file for each in weights}))
+    record_split(folder, sorted({each.file for each in weights}), mode=mode)
 
 
 def _store_one(folder: str, each: ExternalWeight, mode: int) -> None:
@@ -78,11 +77,7 @@ def store_combined(directory: str, stem: str, weights: Sequence[ExternalWeight],
 
 def _made_folder(directory: str, mode: int) -> str:
     folder = weight_dir(directory)
-    if not os.path.isdir(folder):
-        os.makedirs(folder, exist_ok=True)
-        if mode == SHARED_MODE:
-            with suppress(OSError):
-                os.chmod(folder, os.stat(directory).st_mode & 0o7777)
+    make_folder(folder, mode)
     return folder
 
 

@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable
 from contextlib import suppress
 from typing import NamedTuple
 
+from gecli.artifacts.shared_files import mode_in
 from gecli.artifacts.weight_meta import MetaLocked, WeightMeta, locked_meta
 from gecli.cache.gc_lock import gc_lock
 from gecli.cache.index import UnreadableIndex, read_index
@@ -70,7 +71,8 @@ def sweep(directory: str, paths: Iterable[str], now: float, grace_s: float) -> l
         if not is_held:
             return None
         try:
-            with locked_meta(weight_dir(directory), timeout_s=META_WAIT_S) as (meta, save):
+            folder, mode = weight_dir(directory), mode_in(directory)
+            with locked_meta(folder, timeout_s=META_WAIT_S, mode=mode) as (meta, save):
                 found = [each for each in unreferenced(directory, now, grace_s) if each.path in wanted]
                 removed = [each.path for each in found if _removed(each)]
                 if _forget(meta, {os.path.basename(path) for path in removed}):

@@ -12,9 +12,10 @@ from contextlib import suppress
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
+from gecli.artifacts.shared_files import make_folder
 from gecli.cache.digest import digest_of, digest_of_json
 from gecli.cache.jit_files import Facts, ge_text, read_object
-from gecli.cache.layout import make_private, stat_dir
+from gecli.cache.layout import stat_dir
 from gecli.cache.model_cache import CacheDir, model_rows_path
 from gecli.cache.stat_index import StatIndex, read_rows, short_name, write_hint, write_rows
 from gecli.cache.store import file_mode
@@ -99,7 +100,7 @@ def save_file_rows(cache: CacheDir, home: str, stats: StatIndex, paths: Sequence
 
 def _make_hints_dir(cache: CacheDir) -> None:
     with suppress(OSError):
-        make_private(stat_dir(cache.path), file_mode(cache.conf.shared))
+        make_folder(stat_dir(cache.path), file_mode(cache.conf.shared))
 
 
 def _note_path(directory: str, request: Request) -> str:
