@@ -26,27 +26,40 @@ Array = NDArray[np.generic]
 Steps = tuple[TransStep, ...]
 PLATFORM = platform_of("Ascend910B1")
 ORIGINS = (Format.NCHW, Format.NHWC, Format.HWCN)
+NARROWER = {
+    DataType.FLOAT: (DataType.FLOAT16, DataType.INT32),
+    DataType.INT32: (DataType.FLOAT16, DataType.INT8),
+    DataType.INT64: (DataType.INT32,),
+}
 WRITERS = ("none", "none", "add", "add behind", "store back", "assign")
-SOURCES = ("variable", "first", "second")
+SOURCES = ("variable", "first", "second", "reference")
 # Before the second write; converted before it, read at any time; behind it by a control or a data edge; an output.
 TIMES = ("between", "kept", "control", "data", "end")
 
 
 @dataclass(frozen=True)
 class LateRead:
-    """Who reads behind the first write: the variable, or what the first or second writer gave, and when."""
+    """Who reads behind the first write: the variable, a RefIdentity of it, or what the first or second writer gave.
+
+    Through conversions, which may lead back to the form of the variable, and when.
+    """
 
     source: str
     steps: Steps
     when: str
+    returns: bool = False
 
 
 @dataclass(frozen=True)
 class Behind:
-    """A second write to a variable, through it or through what the first writer gave, and readers around it."""
+    """A second write to a variable, through it, a RefIdentity, or what the first writer gave, and readers around it.
+
+    Maybe a third one, through what the first writer gave.
+    """
 
     through: str
     reads: tuple[LateRead, ...]
+    third: bool = False
 
 
 @dataclass(frozen=True)
@@ -66,6 +79,7 @@ class Plan:
     variables: dict[str, TensorDesc]
     graphs: tuple[dict[str, Use], ...]
     order: tuple[int, ...]  # in which the graphs run
+    rough: bool = False  # whether the variables begin with numbers that not every type holds
 
 
 @st.composite
@@ -79,6 +93,27 @@ def session_plans(draw: st.DrawFn, max_graphs: int = 3) -> Plan:
         graphs.append({name: draw(uses(variables[name], main[name])) for name in sorted(used)})
     order = draw(st.lists(st.integers(0, len(graphs) - 1), min_size=1, max_size=4))
     return Plan(variables, tuple(graphs), tuple(order))
+
+
+@st.composite
+def narrowing_plans(draw: st.DrawFn) -> Plan:
+    """One variable that graphs cast to a narrower type, all of them or not, and write as it is or behind the cast."""
+    wide = draw(st.sampled_from(sorted(NARROWER)))
+    declared = TensorDesc(wide, (1, 3, 2, 2), Format.NCHW)
+    narrow = draw(st.sampled_from(NARROWER[wide]))
+    cast = TransStep("Cast", declared, declared.with_dtype(narrow))
+    main: Steps = (cast, transposed(cast.dst, Format.NHWC)) if draw(st.booleans()) else (cast,)
+    turned = transposed(declared, Format.NHWC)
+    later = (turned, TransStep("Cast", turned.dst, turned.dst.with_dtype(narrow)))
+    chain = st.sampled_from((main, main, main, main[:1], later, ()))
+    graphs = []
+    for _ in range(draw(st.integers(1, 3))):
+        readers = tuple(draw(st.lists(chain, max_size=2)))
+        writer = draw(st.sampled_from(WRITERS))
+        behind = Behind("variable", ()) if writer != "none" and draw(st.booleans()) else None
+        graphs.append({"w": Use(readers, writer, draw(chain), behind)})
+    order = draw(st.lists(st.integers(0, len(graphs) - 1), min_size=1, max_size=4))
+    return Plan({"w": declared}, tuple(graphs), tuple(order), rough=True)
 
 
 @st.composite
@@ -105,8 +140,8 @@ def seconds(draw: st.DrawFn, declared: TensorDesc, main: Steps) -> Behind:
     reads = []
     for _ in range(draw(st.integers(0, 3))):
         chain = main if draw(st.integers(0, 3)) else draw(chains(declared))
-        reads.append(LateRead(draw(st.sampled_from(SOURCES)), chain, draw(st.sampled_from(TIMES))))
-    return Behind(draw(st.sampled_from(SOURCES[:2])), tuple(reads))
+        reads.append(LateRead(draw(st.sampled_from(SOURCES)), chain, draw(st.sampled_from(TIMES)), draw(st.booleans())))
+    return Behind(draw(st.sampled_from(("variable", "first", "reference"))), tuple(reads), draw(st.booleans()))
 
 
 @st.composite
@@ -162,7 +197,7 @@ def _graph(plan: Plan, number: int, used: dict[str, Use], dynamic: bool) -> Grap
     for name, use in used.items():
         declared = plan.variables[name]
         variable = graph.create("Variable", name, output_descs=[declared])
-        variable.set_init_value(numbers(declared))
+        variable.set_init_value(rough_numbers(declared) if plan.rough else numbers(declared))
         reads = []
         for index, steps in enumerate(use.readers):
             port = _convert(graph, variable.out(), steps, f"{name}_r{index}")
@@ -244,7 +279,9 @@ def _read_behind(graph: Graph, variable: OpDesc, use: Use, first: Port, stored: 
     by_reference = use.behind.through == "first"
     steps = use.writer_steps if by_reference and stored.is_variable else ()
     more = _convert(graph, _constant(graph, f"{name}_more", declared), steps, f"{name}_with_more")
+    reference = _apply(graph, "RefIdentity", f"{name}_reference", variable.out())
     port = first if by_reference and not stored.is_variable else variable.out()
+    port = reference if use.behind.through == "reference" else port
     port = _convert(graph, port, steps, f"{name}_again")
     writer = feed(graph, graph.create("AssignAdd", f"{name}_second", output_descs=[more.desc]), port, more)
     graph.add_control(stored, graph.node(f"{name}_again_0") if steps else writer)
@@ -253,11 +290,12 @@ def _read_behind(graph: Graph, variable: OpDesc, use: Use, first: Port, stored: 
         last = graph.create("Variable", f"{name}_last", attrs={"ref_var_src_var_name": name}, output_descs=[declared])
         back = tuple(step.swapped() for step in reversed(steps))
         feed(graph, last, _convert(graph, writer.out(), back, f"{name}_last"))
-    sources = {"variable": variable.out(), "first": first, "second": writer.out()}
+    sources = {"variable": variable.out(), "first": first, "second": writer.out(), "reference": reference}
     outputs = []
     for number, read in enumerate(use.behind.reads):
         port, label = sources[read.source], f"{name}_late{number}"
         steps = read.steps if port.desc.same_storage(declared) else ()
+        steps += tuple(step.swapped() for step in reversed(steps)) if read.returns else ()
         early = read.when in ("between", "kept") and read.source != "second"
         if read.when == "end":
             outputs.append(port)
@@ -272,6 +310,13 @@ def _read_behind(graph: Graph, variable: OpDesc, use: Use, first: Port, stored: 
             if early:
                 graph.add_control(end.node if steps and read.when == "kept" else out.node, writer)
             outputs.append(out)
+    if use.behind.third and first.desc.same_storage(declared) and not stored.is_variable:
+        third = graph.create("AssignAdd", f"{name}_third", output_descs=[declared])
+        feed(graph, third, first, _constant(graph, f"{name}_third_delta", declared))
+        for before in dict.fromkeys((last, *(port.node for port in outputs))):
+            if before is not variable and before.type != "RefIdentity":
+                graph.add_control(before, third)
+        last = third
     return outputs, last
 
 
@@ -283,6 +328,12 @@ def _after(graph: Graph, reads: list[Port], writer: OpDesc) -> None:
 def numbers(desc: TensorDesc) -> Weight:
     """Small whole numbers: every float type holds them, and their sums, exactly."""
     return Weight.of((np.arange(desc.elements) % 19 - 9).astype(desc.dtype.numpy).reshape(desc.shape), desc)
+
+
+def rough_numbers(desc: TensorDesc) -> Weight:
+    """Numbers that a cast to a narrower type changes."""
+    values = (np.arange(desc.elements) - 4) * (7919 if desc.dtype.is_integer else 0.3)
+    return Weight.of(values.astype(desc.dtype.numpy).reshape(desc.shape), desc)
 
 
 def _constant(graph: Graph, name: str, desc: TensorDesc) -> Port:

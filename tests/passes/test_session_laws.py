@@ -38,7 +38,18 @@ from gecli.variables.rebuild_control import RebuildControl
 from gecli.variables.sizes import DEFAULT_PADDING_BYTES, SPAN_ALIGN_BYTES, raw_bytes, span_bytes
 from gecli.variables.var_memory import VariableMemory
 from gecli.wire.var_session import decode_var_manager, encode_var_manager
-from tests.passes.random_sessions import Plan, Steps, Use, blocked, built, called, session_of, session_plans, transposed
+from tests.passes.random_sessions import (
+    Plan,
+    Steps,
+    Use,
+    blocked,
+    built,
+    called,
+    narrowing_plans,
+    session_of,
+    session_plans,
+    transposed,
+)
 from tests.passes.test_pass_atomicity import shown
 
 Array = NDArray[np.generic]
@@ -87,6 +98,28 @@ def runs_give_what_the_source_gives(plan: Plan) -> None:
         for name, value in before.items():
             if name in state:  # a variable that nobody reads or writes has gone
                 np.testing.assert_array_equal(value, in_user_form(session, name, state[name]))
+
+
+def narrower_variables_change_no_result(plan: Plan) -> None:
+    """Outputs are those of the source; a variable in a narrower type holds what every reader would make of it."""
+    expected, before = reference(plan)
+    sessions = [compiled(plan, variable_acc=accelerated) for accelerated in (True, False)]
+    for session in sessions:
+        state: dict[str, Array] = {}
+        for number, wanted in zip(plan.order, expected, strict=True):
+            result = session.members[number].compiled
+            assert result is not None
+            outputs, state = run(result.graph, state)
+            for a, b in zip(wanted, outputs, strict=True):
+                np.testing.assert_array_equal(a, b)
+        for name, value in before.items():
+            road = session.manager.trans_road(name)
+            if name in state:
+                np.testing.assert_array_equal(road.replay(value) if road else value, state[name])
+    (mine, _), (theirs, _) = [on_device(session, plan) for session in sessions]
+    for one, other in zip(mine, theirs, strict=True):
+        for a, b in zip(one.values(), other.values(), strict=True):
+            np.testing.assert_array_equal(a, b)
 
 
 def devices_give_what_the_source_gives(plan: Plan) -> None:
@@ -406,6 +439,19 @@ def test_one_storage_with_the_axes_of_two_origins_is_not_one_form(law: Law) -> N
     other = (turned, blocked(turned.dst, Format.NC1HWC0))
     first, second = Use((stored, stored), "none", ()), Use((stored, stored, other), "none", stored)
     law(Plan({"a": declared}, ({"a": first}, {"a": second}), (0, 1)))
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=SLOW)
+@given(plan=narrowing_plans())
+def test_a_narrower_type_changes_no_result(plan: Plan) -> None:
+    narrower_variables_change_no_result(plan)
+
+
+@pytest.mark.slow
+@settings(max_examples=2000, deadline=None, suppress_health_check=SLOW)
+@given(plan=narrowing_plans())
+def test_a_narrower_type_changes_no_result_of_thousands_of_sessions(plan: Plan) -> None:
+    narrower_variables_change_no_result(plan)
 
 
 @pytest.mark.slow
