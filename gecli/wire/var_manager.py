@@ -64,6 +64,7 @@ def read_var_match(source: ByteSource, *, path: str | None = None) -> VarMatch:
             why=ROOM if is_about_memory(error) else "",
             kind="rdcpkt_corrupt",
             file=path,
+            offset=error.offset if isinstance(error, WireError) else None,
             do="compile the model again",
         ) from error
 

@@ -28,7 +28,7 @@ from gecli.wire.field_scan import FieldScanner
 from gecli.wire.memory_budget import ROOM, MemoryBudget, is_about_memory
 from gecli.wire.tensor_desc import Message
 from gecli.wire.var_manager import ENTRY_COST, PARSED_FACTOR, VarReader, VarWriter, in_name_order, parsed_pieces
-from gecli.wire.walker import LENGTH_DELIMITED
+from gecli.wire.walker import LENGTH_DELIMITED, WireError
 
 ASSIGNED = "_gecli_assigned"  # on a current descriptor: some graph gives the variable a value; GE has no field for it
 IN_DEVICE_MEMORY = (MemoryType.HBM, MemoryType.RDMA_HBM)
@@ -115,6 +115,7 @@ def _refusing(path: str | None) -> Iterator[None]:
             why=f"{error}; {ROOM}" if is_about_memory(error) else reason(error),
             kind="DATA_CORRUPT",
             file=path,
+            offset=error.offset if isinstance(error, WireError) else None,
             do="make it again with --session-out",
         ) from error
 

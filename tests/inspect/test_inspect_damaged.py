@@ -278,3 +278,41 @@ def test_a_damaged_variable_record_is_called_one_by_its_name_or_its_first_bytes(
         assert f"error[G3007]: {name}: damaged variable record: " in shown.err
     (tmp_path / "text").write_bytes(b"no record\n")
     assert "not an OM file" in inspect("text").err
+
+
+def test_a_warning_says_why_and_what_to_do(tmp_path: Path, inspect: Inspect) -> None:
+    node = 'op { name: "a" type: "Relu" input: "lost:0" output_desc { dtype: DT_FLOAT } }'
+    (tmp_path / "m.om").write_bytes(wide_om((0, model_def(f'name: "m" graph {{ name: "g" {node} }}'))))
+    lines = inspect("m.om").err.splitlines()
+    assert lines[0].startswith("warning[G3011]: m.om: bad-graph")
+    assert [line[:6] for line in lines[2:]] == ["  why:", "  do: "]
+    warning = json.loads(inspect("m.om", "--nodes", "--json").out)["warnings"][0]
+    assert warning["why"] and warning["fix"] == "copy or compile the file again"
+
+
+@pytest.mark.parametrize("kind", ["rdcpkt", "session"])
+def test_a_cut_record_or_session_says_where_it_is_cut(
+    kind: str, tmp_path: Path, inspect: Inspect, files: Files
+) -> None:
+    data = files[kind].read_bytes()
+    (tmp_path / "cut").write_bytes(data[: len(data) // 2])
+    shown = inspect("cut", "--vars", "--json")
+    error = json.loads(shown.out)["errors"][0]
+    assert (shown.status, error["code"]) == (3, "G3007")
+    assert 0 < error["where"]["offset"] < len(data) // 2 and f"offset {error['where']['offset']}" in shown.err
+
+
+@pytest.mark.parametrize("count", [4, 40, 60, 100])
+def test_a_cut_index_is_one_that_is_cut(count: int, tmp_path: Path, inspect: Inspect, files: Files) -> None:
+    data = files["idx"].read_bytes()
+    (tmp_path / "cut.idx").write_bytes(data[:count])
+    error = json.loads(inspect("cut.idx", "--json").out)["errors"][0]
+    what = "this cache index is cut" if count > 20 else "this JSON file is cut"
+    assert f"{what}: it has {count} bytes" in error["message"] and 0 < error["where"]["offset"] <= count
+    assert "line 1, column" in error["why"]
+    assert "cache verify --repair" in error["fix"] or count == 4
+
+
+def test_an_index_that_is_damaged_inside_is_not_called_cut(tmp_path: Path, inspect: Inspect, files: Files) -> None:
+    (tmp_path / "bad.idx").write_bytes(files["idx"].read_bytes().replace(b": [", b" [", 1))
+    assert "this cache index is damaged in line 1, column " in inspect("bad.idx").err

@@ -135,3 +135,23 @@ def test_a_text_dump_has_no_size_of_a_model_def(kind: str, inspect: Inspect, fil
     assert {*sizes.values()} == {None}
     shown = inspect(files[kind], "--info").out
     assert "modeldef_size" not in shown and "note: a text dump has none of the sizes of an OM" in shown
+
+
+@pytest.mark.parametrize("options", [[], ["--strict"]])
+def test_a_fault_in_the_graph_of_a_text_names_the_file_and_no_place_in_a_copy(
+    options: list[str], tmp_path: Path, inspect: Inspect
+) -> None:
+    (tmp_path / "dump.txt").write_text(GE_TEXT.replace('input: "add:0"', 'input: "lost:0"'))
+    shown = inspect("dump.txt", "--nodes", *options)
+    first = shown.err.splitlines()[0]
+    assert first.endswith("[G3011]: dump.txt: bad-graph: input 0 of 'out' is 'lost:0', but no node of that name exists")
+    assert "bytes in memory" not in shown.err and "offset" not in shown.err
+    assert "  why: " in shown.err and "  do:  " in shown.err
+
+
+def test_a_text_that_is_no_sound_model_names_the_file_and_no_place_in_a_copy(tmp_path: Path, inspect: Inspect) -> None:
+    value = "g { " * 99 + "}" * 99
+    attr = f'attr {{ key: "a" value {{ {value} }} }}'
+    (tmp_path / "dump.txt").write_text(GE_TEXT.replace('type: "Add"', f'type: "Add" {attr}'))
+    shown = inspect("dump.txt", "--nodes")
+    assert "bytes in memory" not in shown.err and "offset" not in shown.err

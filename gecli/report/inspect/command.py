@@ -336,7 +336,22 @@ def _warnings(subject: Subject, options: Options, path: str, place: str) -> list
     found = [_renamed(warning, path, place) for warning in subject.warnings]
     if options.flag("salvage"):
         found = [_without_salvage(warning) for warning in found]
-    return [each if _is_fixed(each) else replace(each, severity=_severity(each, severity)) for each in found]
+    told = (each if _is_fixed(each) else replace(each, severity=_severity(each, severity)) for each in found)
+    return [_explained(each) for each in told]
+
+
+def _explained(fault: Diagnostic) -> Diagnostic:
+    """A warning with the cause and the remedy of the catalogue, which an error has by itself.
+
+    Where a file can be shown, --salvage shows no more.
+    """
+    from gecli.error_catalog import entry_of
+
+    entry = entry_of(fault.code)
+    if fault.severity != "warning" or entry is None:
+        return fault
+    remedy = COPY_AGAIN if "--salvage" in entry.remedy else entry.remedy
+    return replace(fault, why=fault.reason() or entry.cause, do=fault.do or remedy)
 
 
 def _is_fixed(fault: Diagnostic) -> bool:

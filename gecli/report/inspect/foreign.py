@@ -29,11 +29,41 @@ def not_an_om(kind: FileKind, path: str, do: str = "") -> InputError:
         return told
     what = told.first.message
     if kind is FileKind.OTHER_JSON:
+        broken = _broken_json(path)
+        if broken is not None:
+            return broken
         why, do = "an index has the list `cache_file_list`", "give the .om, the .rdcpkt or the .idx"
         return _not_om(path, "this JSON file is neither a cache index nor a model", why, do)
     if kind is FileKind.GECLI_DOCUMENT:
         what = f"this is {_document_name(path)}, not an OM file"
     return _not_om(path, what, told.first.why, told.first.do)
+
+
+def _broken_json(path: str) -> InputError | None:
+    """The error for JSON that is cut or damaged, such as half a cache index; None for sound JSON."""
+    import json
+
+    from gecli.cache.index import MAX_BYTES, UnreadableIndex, parse_index
+    from gecli.wire.om_faults import om_error
+
+    with open(path, "rb") as stream:
+        data = stream.read(MAX_BYTES + 1)
+    try:
+        parse_index(data, os.path.dirname(path) or ".")
+    except UnreadableIndex as error:
+        fault = error.__cause__
+        if not isinstance(fault, json.JSONDecodeError):
+            return None
+        what = "cache index" if b'"cache_file_list"' in data else "JSON file"
+        offset = len(fault.doc[: fault.pos].encode("utf-8", "surrogatepass"))
+        place = f"line {fault.lineno}, column {fault.colno}"
+        is_cut = not fault.doc[fault.pos :].strip() or fault.msg.startswith("Unterminated")
+        state = f"is cut: it has {len(data)} byte{'s' * (len(data) != 1)}" if is_cut else f"is damaged in {place}"
+        return om_error(
+            "not-om", path, f"this {what} {state}", offset, why=f"{fault.msg}, {place}",
+            do="copy the file again" + ("; `gecli cache verify --repair` makes a new index" * (what == "cache index")),
+        )  # fmt: skip
+    return None
 
 
 def _not_om(path: str, what: str, why: str, do: str) -> InputError:

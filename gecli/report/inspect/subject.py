@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, TypeVar
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 from gecli.artifacts.om_file import OmFile, read_om
 from gecli.errors import Diagnostic, InputError
 from gecli.records import dataclass
+from gecli.wire.om_faults import IN_MEMORY
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -119,7 +121,8 @@ class Subject:
         from gecli.report.inspect.nested_graphs import nested_faults
 
         part = None if self.om is None else self.om.models[index].partition(PartitionType.MODEL_DEF)
-        self.warn(*nested_faults(model, self.path, 0 if part is None else part.offset_bytes))
+        found = nested_faults(model, self.path, 0 if part is None else part.offset_bytes)
+        self.warn(*(found if self.data is None else (_of_text(each, self.path) for each in found)))
 
     def forget_model(self, index: int = 0) -> None:
         """Let go of a model of which only the problems were wanted; it is read again when somebody asks for it."""
@@ -256,7 +259,12 @@ class Subject:
         from gecli.wire.model_decoder import decode_model
 
         if self.data is not None:
-            return decode_model(self.data, in_container=False)
+            try:
+                model = decode_model(self.data, in_container=False)
+            except InputError as error:
+                raise InputError.of(_of_text(each, self.path) for each in error.diagnostics) from error
+            model.problems[:] = [_of_text(each, self.path) for each in model.problems]
+            return model
         with FileSource(self.place) as source:
             return decode_model(source, path=self.place, file_size=self.size_bytes, in_container=False)
 
@@ -333,6 +341,15 @@ def _text_dump(kind: FileKind, path: str, place: str, size: int) -> Subject:
         raise not_an_om(kind, place)
     tree = model_tree(parse_text(data, path, NODE, node_encoder()))
     return Subject(path, place, "ge-onnx-text", size, data=model_bytes(tree, path))
+
+
+def _of_text(fault: Diagnostic, path: str) -> Diagnostic:
+    """A fault of the ModelDef that was made of a text, as one of the text: offsets in the former are of no use."""
+    message = fault.message.removesuffix(f" (offset {fault.offset})")
+    message = re.sub(r"MODEL_DEF of \d+ bytes: ", "", message, count=1)
+    if message.startswith(IN_MEMORY):
+        message = path + message.removeprefix(IN_MEMORY)
+    return replace(fault, message=message, file=path, offset=None)
 
 
 def _is_session(path: str) -> bool:
