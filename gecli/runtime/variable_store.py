@@ -215,13 +215,19 @@ class VariableStore:
             variable.current = form
             variable.initialised_by = initialised_by
 
-    def activate(self, name: str, form: Form) -> None:
-        """Make `form` the current one, converting the value when another form holds it."""
+    def activate(self, name: str, form: Form, *, is_written: bool = True) -> None:
+        """Make `form` the current one, converting the value when another form holds it.
+
+        A form of less precision that is not written is filled and does not become the current one: what is only read
+        stays whole for the other models.
+        """
         variable = self._variables[name]
         if variable.current is form:
             return
         if variable.is_initialised and variable.current is not None:
             form.view[...] = form.from_user(variable.current.to_user(name))
+            if form.road.lossy and not is_written:
+                return
         variable.current = form
 
     def require_value(self, name: str, init: str, reader: str) -> None:
