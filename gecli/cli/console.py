@@ -84,7 +84,7 @@ class Console:
                 self._show(diagnostic)
         for code, count in counts.items():
             if count > MAX_SHOWN:
-                self.say(f"[{code}] and {count - MAX_SHOWN} more; --json lists them all")
+                self.say(f"[{code}] and {count - MAX_SHOWN} more; --json lists {count}")
 
     def warn(self, diagnostic: Diagnostic) -> None:
         self.report([diagnostic])

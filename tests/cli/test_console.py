@@ -53,7 +53,7 @@ def test_at_most_twenty_diagnostics_of_one_code_are_shown() -> None:
     console.report([Diagnostic("E16002", f"operator {index}") for index in range(25)] + [Diagnostic("G1005", "sum")])
     text = written(err)
     assert text.count("error[E16002]") == 20
-    assert "[E16002] and 5 more; --json lists them all" in text
+    assert "[E16002] and 5 more; --json lists 25" in text
     assert "error[G1005]: sum" in text
 
 
