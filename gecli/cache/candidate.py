@@ -53,6 +53,11 @@ class Found(NamedTuple):
     lost_sidecar: bool = False
 
     @property
+    def is_foreign(self) -> bool:
+        """Whether nothing proves that it was made from the model: only what meets the eye was compared."""
+        return self.sidecar is None and not self.lost_sidecar
+
+    @property
     def has_rdcpkt(self) -> bool:
         return bool(self.rdcpkt_name)
 

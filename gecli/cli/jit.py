@@ -56,6 +56,10 @@ def compile_slices(options: Options, models: list[str], console: Console) -> int
         raise InvalidOption("E10054", "--jit needs a cache", option="--cache-dir", why=why, do="--cache-dir DIR")
     _tell_setup(setup, console)
     _feed(setup.model, options, console)
+    if options.flag("werror"):
+        from gecli.compiler.failures import refuse
+
+        refuse([*setup.warnings, *setup.model.jit_warnings])
     tell(setup.model, console, explain=options.flag("explain-cache"))
     if not console.quiet:
         for line in slice_lines(setup.model):

@@ -19,7 +19,7 @@ from gecli.cache.request_digest import option_items
 from gecli.cache.stat_index import StatIndex
 from gecli.compiler.cache_setup import CacheOff, CacheSetup, cache_setup
 from gecli.compiler.cmdline import recorded_cmdline
-from gecli.compiler.failures import combined
+from gecli.compiler.failures import combined, refuse
 from gecli.compiler.job import STDIO, Job, jobs_of
 from gecli.compiler.job_checks import check_paths, check_results, directory_note
 from gecli.compiler.model_image import ImageFacts, model_image
@@ -189,6 +189,8 @@ def _compile_session(
             result.cache = CacheUse("bypassed", reason=setup.reason) if setup.reason else CacheUse()
     else:
         results = _compile_cached(jobs, options, progress, setup, notify, check_read, loaded)
+    if options.flag("werror"):  # what the cache warns of too; nothing is published yet
+        refuse(warning for result in results for warning in result.warnings)
     elapsed = (perf_counter() - start) * 1000
     for result in results:
         result.elapsed_ms = elapsed / len(results)

@@ -236,6 +236,7 @@ class CachedCompiler:
         work.use.would_hit, work.use.reason = lookup.found is not None, lookup.reason or "debug_mode"
         if lookup.found:
             work.use.entry, work.use.via = lookup.found.stem, lookup.found.via
+            work.use.foreign = lookup.found.is_foreign
 
     def _read_only(self, work: Work, wanted: Wanted) -> None:
         if not wait_for_writers(self.cache.path, work.key, self.setup.lock_timeout_s):
@@ -361,8 +362,12 @@ class CachedCompiler:
         work.use = work.result.cache
         work.use.explanation = explanation
         self.explain(work, lookup)
-        for text in lookup.found.warnings:
-            work.warnings.append(Diagnostic("G5002", text, severity="warning"))
+        self.warn_of(work, lookup.found)
+
+    def warn_of(self, work: Work, found: Found) -> None:
+        """What there is to say about an entry that is used, once."""
+        told = {each.message for each in work.warnings}
+        work.warnings += [Diagnostic("G5002", text, severity="warning") for text in found.warnings if text not in told]
 
     def explain(self, work: Work, lookup: Lookup) -> None:
         """What --explain-cache shows."""

@@ -198,6 +198,7 @@ def hit_result(job: Job, found: Found, setup: CacheSetup, options: Options) -> M
         found.stem,
         via=found.via,
         seconds_saved=sidecar.compile_seconds if sidecar is not None else None,
+        foreign=found.is_foreign,
     )
     return result
 

@@ -29,6 +29,7 @@ class CacheUse:
     stored: bool = False
     explanation: list[str] = field(default_factory=list)
     seconds_saved: float | None = None
+    foreign: bool = False  # the entry is another tool's, which nothing proves to be this model
 
 
 @dataclass(slots=True)

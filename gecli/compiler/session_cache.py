@@ -78,9 +78,16 @@ class SessionCache:
             work.entry = lookup.found
             explanation = work.use.explanation
             work.use = CacheUse(
-                "hit", work.key, work.use.key_origin, lookup.found.stem, via=lookup.found.via, explanation=explanation
+                "hit",
+                work.key,
+                work.use.key_origin,
+                lookup.found.stem,
+                via=lookup.found.via,
+                explanation=explanation,
+                foreign=lookup.found.is_foreign,
             )
             self.compiler.explain(work, lookup)
+            self.compiler.warn_of(work, lookup.found)
             return loaded[0]
         if self.hits_only:
             raise Missed

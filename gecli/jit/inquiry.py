@@ -40,7 +40,7 @@ def _answers(setup: JitSetup, source: str, sample: str, arrays: Sequence[NDArray
     for each in model.look_up(arrays):
         found, reason = None, ""
         if each.version is not None:
-            found = Found(each.version.key, each.version.stem, "jit", None, "")
+            found = Found(each.version.key, each.version.stem, "jit", None, "", lost_sidecar=True)
         elif each.rejected:
             reason = each.rejected[0].reason  # damage comes before versions for other inputs
         else:

@@ -11,7 +11,7 @@ from gecli.cache.jit_store import JitStore
 from gecli.cache.model_cache import CacheDir
 from gecli.cache.stat_index import StatIndex
 from gecli.compiler.cache_setup import CacheOff, cache_setup
-from gecli.compiler.direct_hit import request_of
+from gecli.compiler.direct_hit import conf_warnings, request_of
 from gecli.compiler.job import Job, jobs_of
 from gecli.errors import Diagnostic, InvalidOption
 from gecli.ir.networkx_core import load_networkx_core
@@ -95,8 +95,9 @@ def load_jit_model(
         known, build, session, name=job.stem, path=source, store=store, is_required=options.flag("require-cache"),
         init=init,
     )  # fmt: skip
-    origin = "" if isinstance(setup, CacheOff) else setup.key_origin
-    return JitSetup(model, known.warnings, key, origin, note)
+    if isinstance(setup, CacheOff):
+        return JitSetup(model, known.warnings, key, "", note)
+    return JitSetup(model, (*known.warnings, *conf_warnings(setup)), key, setup.key_origin, note)
 
 
 def _recalled(cache: CacheDir | None, job: Job, options: Options, stats: StatIndex) -> KnownModel | None:

@@ -26,8 +26,9 @@ def why_lines(answer: Inquiry, parts: Sequence[str] = ()) -> list[str]:
         f"key {answer.key} ({answer.key_origin}), " if answer.key else ""
     )
     if lookup.found is not None:
+        foreign = " (foreign)" if lookup.found.is_foreign else ""
         adopted = ", which is complete but not indexed yet" if answer.adopts else ""
-        lines = [f"{where}would hit {lookup.found.stem} via {lookup.found.via}{adopted}"]
+        lines = [f"{where}would hit {lookup.found.stem} via {lookup.found.via}{foreign}{adopted}"]
         lines += [f"  warning: {text}" for text in lookup.found.warnings]
     else:
         words = answer.note or REASONS.get(lookup.reason, "")
@@ -70,6 +71,7 @@ def _answer_json(answer: Inquiry) -> dict[str, Any]:
         "entry": None if found is None else found.stem,
         "via": None if found is None else found.via,
         "adopts": answer.adopts,
+        "foreign": found is not None and found.is_foreign,
         "reason": reason or None,
         "reason_text": (answer.note or REASONS.get(reason)) if found is None else None,
         "warnings": [] if found is None else list(found.warnings),

@@ -137,11 +137,12 @@ def _sizes_hint(result: ModelResult) -> str:
 
 def _cache_line(cache: CacheUse) -> str:
     key = f"  key {cache.key}{f' ({cache.key_origin})' if cache.key_origin else ''}"
+    foreign = " (foreign)" if cache.foreign else ""
     if cache.state == "hit":
         saved = f", saved {cache.seconds_saved:.2f} s" if cache.seconds_saved else ""
-        return f"cache     hit {cache.entry} via {cache.via}{saved}{key}"
+        return f"cache     hit {cache.entry} via {cache.via}{foreign}{saved}{key}"
     if cache.state == "debug":
-        found = f"hit {cache.entry} via {cache.via}" if cache.would_hit else f"miss: {cache.reason}"
+        found = f"hit {cache.entry} via {cache.via}{foreign}" if cache.would_hit else f"miss: {cache.reason}"
         return f"cache     debug: would {found}{key}"
     stored = f" -> stored {cache.entry}" if cache.stored else " -> not stored"
     return f"cache     {cache.state} ({cache.reason or 'no reason'}){stored}{key}"
@@ -184,7 +185,7 @@ def _records(result: ModelResult) -> list[str]:
         lines += [f"{key}={text}" for key, text in told if text]
     cache = result.cache
     if cache.state != "off":
-        via = f" via={cache.via}" if cache.via else ""
+        via = (f" via={cache.via}" if cache.via else "") + (" foreign=yes" if cache.foreign else "")
         lines.append(
             f"cache={cache.state} reason={cache.reason or '-'} key={cache.key or '-'} entry={cache.entry or '-'}{via}"
         )
@@ -244,6 +245,7 @@ def _model_json(result: ModelResult, with_times: bool, explained: Sequence[str] 
             "reason": cache.reason,
             "stored": cache.stored,
             **({"explanation": cache.explanation} if cache.explanation else {}),
+            **({"foreign": True} if cache.foreign else {}),
             **({"would_hit": cache.would_hit} if cache.would_hit is not None else {}),
         },
         "external_weights": [

@@ -21,6 +21,7 @@ from gecli.cache.weight_files import WeightRange, told_by_names
 from gecli.cli.app import run
 from gecli.compiler.api import compile_models
 from gecli.compiler.result import ModelResult
+from gecli.errors import GecliError
 from gecli.ir.attributes import SHA256_ATTR
 from gecli.options.resolution import resolve
 from gecli.pb import ge_ir_pb2 as ge_ir
@@ -408,3 +409,54 @@ def test_a_real_model_keeps_every_other_partition_when_its_graph_changes(path: P
     ]
     kept = edited_model_def(om.read(om.root.partitions[0]), {}, {"none": 1}, bare_locations=True)
     assert ge_ir.ModelDef.FromString(kept) == ge_ir.ModelDef.FromString(om.read(om.root.partitions[0]))
+
+
+@pytest.mark.parametrize("models", [(DIGITS,), MODELS])
+def test_werror_refuses_what_the_cache_warns_of_and_writes_nothing(cache: Path, models: tuple[str, ...]) -> None:
+    compiled("first", *models)
+    as_ge_leaves_it(cache)
+    with pytest.raises(GecliError) as caught:
+        compiled("out", *models, werror="true")
+    assert caught.value.exit_status == 4
+    assert {each.code for each in caught.value.diagnostics} == {"G5002"}
+    assert not list(Path("out").glob("*"))
+    (cache / "cache.conf").write_text('{"gecli": {"foreign_entries": "accept"}}')
+    assert all(each.cache.foreign for each in compiled("out", *models, werror="true"))
+
+
+@pytest.mark.parametrize("fault", ["miss", "hit"])
+def test_werror_refuses_a_vain_setting_of_the_cache(cache: Path, fault: str) -> None:
+    if fault == "hit":
+        compiled("first", DIGITS)
+        compiled("first", DIGITS, werror="true")
+    (cache / "cache.conf").write_text('{"gecli": {"max_size": 7}}')
+    with pytest.raises(GecliError) as caught:
+        compiled("out", DIGITS, werror="true")
+    assert (caught.value.exit_status, caught.value.code) == (4, "E10032")
+    assert not Path("out/digits.om").exists()
+
+
+def test_a_hit_on_another_tools_entry_is_told_apart_everywhere(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    line = [
+        DIGITS,
+        "-o",
+        "out/digits",
+        "--input-shape",
+        "image:1,1,8,8",
+        "--cache-dir",
+        "cache",
+        "--graph-key",
+        "digits",
+    ]
+    assert run(["compile", *line]) == 0
+    assert run(["compile", *line]) == 0
+    assert "foreign" not in capsys.readouterr().out
+    as_ge_leaves_it(cache)
+    assert run(["compile", *line]) == 0
+    assert " via=no-vars foreign=yes\n" in capsys.readouterr().out
+    assert run(["cache", "why", *line]) == 0
+    assert "via no-vars (foreign)" in capsys.readouterr().out
+    for command, member in (("compile", "cache"), ("cache why", "")):
+        assert run([*command.split(), *line, "--json"]) == 0
+        (model,) = json.loads(capsys.readouterr().out)["models"]
+        assert (model[member] if member else model)["foreign"] is True
