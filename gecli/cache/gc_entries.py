@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 
 from gecli.cache.gc_actions import Action, GcPolicy
 from gecli.cache.survey import BROKEN, EntryRow, LooseFile, Survey
@@ -50,6 +50,12 @@ def choose(chosen: Chosen, row: EntryRow, why: str) -> None:
 def listed(found: Survey) -> list[EntryRow]:
     """The entries that an index names, or should."""
     return [row for row in found.rows if not row.is_slicing and not _UNLISTED.intersection(row.problems)]
+
+
+def bare_bytes(found: Survey, gone: Container[tuple[str, str]]) -> int:
+    """The models without a record that stay: they count, and go only when they are asked for."""
+    bare = (row for row in found.rows if _UNLISTED.intersection(row.problems))
+    return sum(row.size_bytes for row in bare if (row.key, row.stem) not in gone)
 
 
 def protected(found: Survey, policy: GcPolicy) -> set[int]:
@@ -100,7 +106,7 @@ class SizeLimit:
             sizes = {name: _size(os.path.join(weight_dir(layer.directory), name)) for name in users}
             self._users.append(users)
             self._sizes.append(sizes)
-            self._total += sum(row.size_bytes for row in kept) + sum(sizes.values())
+            self._total += sum(row.size_bytes for row in kept) + sum(sizes.values()) + bare_bytes(layer, gone)
         self._slices = _SliceSizes(found, {row.key for _, row in self._rows if row.graph})
         self._total += self._slices.total
 

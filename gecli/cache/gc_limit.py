@@ -7,7 +7,7 @@ import os
 from typing import NamedTuple
 
 from gecli.cache.gc_actions import UNREFERENCED, Action, GcPolicy
-from gecli.cache.gc_entries import listed
+from gecli.cache.gc_entries import bare_bytes, listed
 from gecli.cache.survey import Survey
 from gecli.cache.weight_files import weight_dir, weight_files_of
 from gecli.cache.weight_sweep import UnknownReferences, Unreferenced, unreferenced
@@ -32,14 +32,15 @@ def above_limit(found: Survey, policy: GcPolicy, now: float, actions: list[Actio
         return None
     removed = {each.path for each in actions if each.path}
     aside = [each for each in found.quarantined if each.path not in removed]
-    entries, weights = 0, []
+    entries, bare, weights = 0, 0, []
     for layer in found.layers:
         own = [each for each in actions if each.in_jit == (layer is found.jit) and each.verb == "remove" and each.stem]
         entries += _kept_bytes(layer, own)
         gone = {(each.key, each.stem) for each in own}
+        bare += bare_bytes(layer, gone)
         weights += [each for each in unreferenced_weights(layer.directory, now, gone) if each.path not in removed]
     aside_bytes, weight_bytes = sum(each.size_bytes for each in aside), sum(each.size_bytes for each in weights)
-    above = entries + aside_bytes + weight_bytes - limit
+    above = entries + bare + aside_bytes + weight_bytes - limit
     if above <= 0:
         return None
     reasons = []
@@ -47,7 +48,9 @@ def above_limit(found: Survey, policy: GcPolicy, now: float, actions: list[Actio
     young += [f"{weight_bytes} bytes of weights that no entry refers to"] * bool(weights)
     if young:
         reasons.append(f"{' and '.join(young)} are younger than --grace, {policy.grace_s:g} s (--grace 0 removes them)")
-    if entries > limit:
+    if bare:
+        reasons.append(f"{bare} bytes are models that no index names (--foreign and --shadowed remove them)")
+    if entries and entries + bare > limit:
         kept = "keys in use (--wait SEC waits for them)" if _is_busy(found) else "entries that --protect-last keeps"
         reasons.append(f"{entries} bytes belong to {kept}")
     spared = [Action("remove", "quarantine", each.key, path=each.path, size_bytes=each.size_bytes) for each in aside]

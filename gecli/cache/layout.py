@@ -69,6 +69,17 @@ def order_of(stem: str) -> tuple[str, int]:
     return (found["ts"].replace("_", ""), int(found["n"] or 0)) if found else (stem, 0)
 
 
+def created_of(stem: str) -> float | None:
+    """When an entry was made as its name says, which a copy keeps; None for a name without a time stamp."""
+    import re
+
+    found = re.fullmatch(STEM_PATTERN, stem, re.ASCII)
+    try:
+        return time.mktime(time.strptime(found["ts"].replace("_", ""), "%Y%m%d%H%M%S")) if found else None
+    except (ValueError, OverflowError):
+        return None
+
+
 def host_name() -> str:
     """The name of this machine, for records that say who holds or writes something."""
     return os.uname().nodename if hasattr(os, "uname") else os.environ.get("COMPUTERNAME", "host")

@@ -24,6 +24,7 @@ from gecli.cache.layout import (
     OM,
     PRIVATE,
     SIDECAR,
+    created_of,
     entry_path,
     quarantine_dir,
     request_dir,
@@ -346,7 +347,8 @@ def _row(directory: str, key: str, record: IndexRecord) -> EntryRow:
     if sidecar is not None and not problems:
         weights, problems = _weights(directory, sidecar)
     used = (last_used_ns(directory, stem) or 0) / 1e9
-    row = EntryRow(key, stem, used, used, _size(directory, stem), tuple(problems))
+    named = created_of(stem)
+    row = EntryRow(key, stem, used if named is None else named, used, _size(directory, stem), tuple(problems))
     if sidecar is None or not sidecar.combined:
         row = replace(row, made_by=maker_of(os.path.join(directory, record.om_name)))
     return row if sidecar is None else _described(replace(row, weights=weights), sidecar)

@@ -148,7 +148,7 @@ def _shown_rows(options: Options, found: Survey) -> list[EntryRow]:
     rows = [
         row
         for row in found.all_rows
-        if (not wanted or row.state in wanted)
+        if (not wanted or row.state in wanted or any(each in wanted for each in row.problems))
         and (older is None or now - row.used_s > older)
         and (larger is None or row.size_bytes > larger)
         and (layer is None or row.layer == layer)

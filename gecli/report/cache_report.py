@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 from gecli.cache.cache_conf import NAME
@@ -11,6 +10,7 @@ from gecli.cache.gc_actions import Action, Outcome
 from gecli.cache.survey import JIT, EntryRow, LooseFile, Survey
 from gecli.cache.weight_sweep import combined_shares
 from gecli.report.sizes import counted, size_text
+from gecli.report.times import local_text, utc_text
 
 COLUMNS = ("KEY", "ENTRY", "LAYER", "CREATED", "LAST USED", "SIZE", "WEIGHTS", "VARS", "FP", "BY", "STATE")
 RIGHT = ("SIZE", "WEIGHTS")
@@ -219,7 +219,7 @@ def _cells(row: EntryRow, *, human: bool) -> tuple[str, ...]:
         row.key,
         row.stem,
         row.layer,
-        *(_short_time(each) if human else _time_text(each) for each in (row.created_s, row.used_s)),
+        *(local_text(each) if human else utc_text(each) for each in (row.created_s, row.used_s)),
         size_text(row.size_bytes) if human else str(row.size_bytes),
         (size_text(row.weights_bytes) if human and row.weights else str(row.weights_bytes))
         + ("*" if row.shares_weights else ""),
@@ -235,8 +235,8 @@ def _entry_json(row: EntryRow) -> dict[str, Any]:
         "key": row.key,
         "entry": row.stem,
         "layer": row.layer,
-        "created": _time_text(row.created_s),
-        "last_used": _time_text(row.used_s),
+        "created": utc_text(row.created_s),
+        "last_used": utc_text(row.used_s),
         "size": row.size_bytes,
         "weights": row.weights_bytes,
         "shares_weights": row.shares_weights,
@@ -257,8 +257,8 @@ def _slices_json(row: EntryRow, found: Survey) -> dict[str, Any]:
         "path": f"{JIT}/{row.stem}",
         "slices": len(slicing.versions),
         "versions": len(slicing.listed),
-        "created": _time_text(row.created_s),
-        "last_used": _time_text(row.used_s),
+        "created": utc_text(row.created_s),
+        "last_used": utc_text(row.used_s),
         "size": row.size_bytes,
         "fp": row.fingerprint or None,
         "by": row.made_by,
@@ -280,12 +280,3 @@ def _action_json(action: Action) -> dict[str, Any]:
         "why": action.why,
         "bytes": action.size_bytes,
     }
-
-
-def _time_text(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def _short_time(seconds: float) -> str:
-    """Local time, for people."""
-    return datetime.fromtimestamp(seconds).strftime("%Y-%m-%d %H:%M")

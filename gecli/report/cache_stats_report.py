@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 from gecli.cache.reasons import REASONS
 from gecli.cache.statistics import Counts, total
 from gecli.cache.survey import EntryRow, Survey
 from gecli.report.sizes import counted, size_text
+from gecli.report.times import utc_text
 
 SIMPLE = (
     "writes", "write_errors", "adopted", "quarantined", "bytes_read", "bytes_written", "seconds_spent", "seconds_saved",
@@ -32,7 +32,7 @@ def stats_document(found: Survey, by_key: Mapping[str, Counts], since_s: float |
     return {
         "schema": "gecli.cache-stats/1",
         "cache_dir": found.directory,
-        "since": None if since_s is None else _time_text(since_s),
+        "since": None if since_s is None else utc_text(since_s),
         "entries": len(rows),
         "keys": len({row.key for row in rows}),
         "bytes": sum(row.size_bytes for row in found.all_rows),
@@ -136,8 +136,4 @@ def _extreme(rows: Sequence[EntryRow]) -> dict[str, Any] | None:
     if not rows:
         return None
     row = rows[0]
-    return {"entry": row.stem, "created": _time_text(row.created_s), "bytes": row.size_bytes}
-
-
-def _time_text(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return {"entry": row.stem, "created": utc_text(row.created_s), "bytes": row.size_bytes}
