@@ -114,6 +114,11 @@ class DataType(IntEnum):
         """True when the elements are of a type of numpy itself, not of ml_dtypes or of none."""
         return self in _NUMPY_NAME
 
+    @property
+    def has_numpy(self) -> bool:
+        """True when `numpy` gives a type (COMPLEX32 needs a recent ml_dtypes); known without numpy."""
+        return self in _NUMPY_NAME or self in _ML_DTYPES_NAME
+
     @staticmethod
     def from_proto(number: int) -> DataType:
         """The type with this number in the model protobuf; UNDEFINED for unknown numbers."""

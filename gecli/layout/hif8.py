@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gecli.ir.dtype import DataType
+
 NAN_CODE = 0x80
 INF_CODE = 0x6F
 MIN_EXPONENT = -22
@@ -32,6 +34,11 @@ def encode(values: NDArray[np.float32]) -> NDArray[np.uint8]:
     if nan.any():
         codes[nan] = NAN_CODE
     return codes
+
+
+def of_numbers(values: NDArray[Any], dtype: DataType) -> NDArray[Any]:
+    """Numbers that somebody wrote, as elements of `dtype`: codes of HIFLOAT8, otherwise by numpy's conversion."""
+    return encode(values.astype(np.float32)) if dtype is DataType.HIFLOAT8 else values.astype(dtype.numpy)
 
 
 def _body_value(body: int) -> float:

@@ -68,6 +68,9 @@ def _need_dtype(source: Source, pointer: str, dtype: DataType | None) -> DataTyp
         raise source.fault(pointer, "the tensor has no dtype", do='add "dtype": "DT_FLOAT"')
     if dtype.bits is None or dtype in (DataType.STRING, DataType.STRING_REF):
         raise source.fault(pointer, f"tensors of {dtype.serial} cannot be written in JSON")
+    if not dtype.has_numpy:
+        why = "neither numpy nor ml_dtypes has this type"
+        raise source.fault(pointer, f"no array holds tensors of {dtype.serial}", why, "give it another dtype")
     return dtype
 
 
@@ -85,20 +88,22 @@ def _from_data(
 ) -> Weight:
     import numpy as np
 
+    from gecli.layout.hif8 import of_numbers
+
     dtype = _need_dtype(source, pointer, dtype)
     place = f"{pointer}/data"
     try:
         array = np.array(members["data"])
     except ValueError as err:
         raise source.fault(place, "the lists of the data have different lengths", str(err)) from err
-    if array.size == 0 and array.dtype == np.float64:
-        array = array.astype(dtype.numpy)
+    if array.size == 0:  # no element says a type
+        array = np.zeros(array.shape, np.int64)
     elif array.dtype.kind == "U":  # numbers that JSON does not have
         array = _named_floats(source, members["data"], place)
     if array.dtype.kind not in "biuf" or (array.dtype.kind == "f" and dtype.is_integer):
         bad = f"found {array.dtype.name} values" if array.dtype.kind != "O" else "found mixed or too large values"
         raise source.fault(place, f"the data do not fit {dtype.serial}", bad)
-    values = array.astype(dtype.numpy)
+    values = of_numbers(array, dtype)
     if dtype.is_integer and not np.array_equal(values.astype(array.dtype), array):
         raise source.fault(place, f"the data do not fit {dtype.serial}", "a value is out of range")
     shape = tuple(array.shape) if shape is None else shape
@@ -158,6 +163,8 @@ def _from_random(
 ) -> Weight:
     import numpy as np
 
+    from gecli.layout.hif8 import of_numbers
+
     place = f"{pointer}/random"
     dtype, shape = _need_dtype(source, pointer, dtype), _need_shape(source, pointer, shape)
     spec = source.object(members["random"], place, "random")
@@ -170,7 +177,7 @@ def _from_random(
         values: Array = generator.uniform(limits[0], limits[1], shape)
     else:
         values = generator.integers(int(limits[0]), int(limits[1]), shape, endpoint=True)
-    return Weight.of(np.asarray(values).astype(dtype.numpy), TensorDesc(dtype, shape))
+    return Weight.of(of_numbers(np.asarray(values), dtype), TensorDesc(dtype, shape))
 
 
 def _from_file(

@@ -241,13 +241,16 @@ class _Entry:
     def constant(self, slot: int, desc: TensorDesc, value: dict[str, Any]) -> OpDesc:
         import numpy as np
 
+        from gecli.layout.hif8 import of_numbers
+
         where = f"input_desc/{slot}/const_value"
         if "const_value" not in value:
             self.fail("E10028", f"input_desc/{slot}", "a constant input has no const_value", "is_const is true")
         if not desc.is_static:
             self.fail("E10028", where, "a constant input has an unknown size", f"its shape is {list(desc.shape)}")
         try:
-            array = np.array(value["const_value"], desc.dtype.numpy).reshape(desc.shape)
+            kind = np.float32 if desc.dtype is DataType.HIFLOAT8 else desc.dtype.numpy
+            array = of_numbers(np.array(value["const_value"], kind), desc.dtype).reshape(desc.shape)
         except (TypeError, ValueError, OverflowError) as error:
             self.fail("E10028", where, "const_value does not fit the tensor", str(error))
         name = value.get("name") or f"const_{slot}"

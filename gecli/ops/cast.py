@@ -13,6 +13,7 @@ from gecli.ops.inference import plain
 from gecli.ops.numeric import Array, Step
 from gecli.ops.onnx_import import Builder, OnnxNode, importer
 from gecli.ops.operator import operator
+from gecli.ops.raw_types import RAW_TYPES
 
 
 @operator()
@@ -34,7 +35,10 @@ class Cast:
         (x,), (y,) = inputs, outputs
         if x.dtype.isbuiltin != 1 or y.dtype.isbuiltin != 1 or "c" in (x.dtype.kind + y.dtype.kind):
             return None
-        if x.dtype.hasobject or y.dtype.hasobject or self._source(x).numpy != x.dtype:
+        source = self._source(x)
+        if x.dtype.hasobject or y.dtype.hasobject or source.numpy != x.dtype:
+            return None
+        if source != self.dst_type and not RAW_TYPES.isdisjoint((source, self.dst_type)):
             return None
         if y.dtype.kind == "b":
             zero = x.dtype.type(0)

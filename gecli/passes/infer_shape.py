@@ -28,6 +28,7 @@ from gecli.ops.evaluate import unsupported
 from gecli.ops.inference import RULE_FAULTS, InferenceError, check_inputs, check_rank
 from gecli.ops.inference_memo import InferenceMemo, memo_key
 from gecli.ops.operator import OperatorType, instance
+from gecli.ops.raw_types import raw_fault
 from gecli.ops.registry import find, operator_of
 from gecli.ops.stored_outputs import (
     BORDERS,
@@ -63,6 +64,10 @@ class InferShape(Pass):
         refuse_unsupported(graph)
         counts = Counter[str]()
         infer_graph(graph, counts, folding=ctx.settings.constant_folding, platform=ctx.platform)
+        for sub in graph.all_graphs():
+            if sub is not graph:  # its nodes that refuse their inputs have unknown shapes, not other types
+                for node in sub.nodes():
+                    _require_computable(node)
         return counts
 
 
@@ -189,6 +194,7 @@ class _Walk:
         node.output_descs[:] = results[:have]
         for desc in results[have:]:
             node.add_output(desc)
+        _require_computable(node)
 
     def converted(self, node: OpDesc, source: TensorDesc, target: TensorDesc) -> TensorDesc:
         """What comes out of a TransData. Raises CompileError."""
@@ -362,6 +368,20 @@ def _contradiction(node: OpDesc, index: int, found: Contradiction) -> CompileErr
         expected=list(found.expected),
         actual=list(found.actual),
     )
+
+
+def _require_computable(node: OpDesc) -> None:
+    """Raises CompileError G2001 for a node that would compute with elements which only their bits stand for."""
+    if reason := raw_fault(node):
+        inputs = ", ".join("-" if desc is None else str(desc) for desc in node.input_descs)
+        raise CompileError(
+            "G2001",
+            f"{node.type} node {node.name!r} cannot compute with its types",
+            where=f"node {node.name} ({node.type})",
+            why=f"{reason}; inputs: {inputs or 'none'}",
+            do="put a Cast to DT_FLOAT before it, and a Cast back behind it",
+            node=node.name,
+        )
 
 
 def _check_given(node: OpDesc) -> None:

@@ -116,13 +116,22 @@ def random_array(
     target = dtype.numpy
     if dtype.is_float or target.kind == "c":
         low, high = (0.0 if low is None else low), (1.0 if high is None else high)
-        return (generator.random(shape) * (high - low) + low).astype(target)
+        return _elements(generator.random(shape) * (high - low) + low, dtype)
     if dtype is DataType.BOOL:
         return generator.integers(0, 2, shape).astype(target)
     if target.hasobject:
         return np.full(shape, "", dtype=object)
     low, high = (0 if low is None else low), (16 if high is None else high)
     return generator.integers(int(low), max(int(high), int(low) + 1), shape).astype(target)
+
+
+def _elements(values: Array, dtype: DataType) -> Array:
+    """Numbers as elements of `dtype`."""
+    if dtype is not DataType.HIFLOAT8:
+        return values.astype(dtype.numpy)
+    from gecli.layout.hif8 import of_numbers
+
+    return of_numbers(values, dtype)
 
 
 def _check_range(tensor: Tensor, low: float | None, high: float | None) -> None:
@@ -133,7 +142,8 @@ def _check_range(tensor: Tensor, low: float | None, high: float | None) -> None:
     is_real = tensor.dtype.is_float or target.kind == "c"
     limits = np.array([low, high if is_real else max(low, high - 1)])  # integers stay below HI
     with np.errstate(over="ignore", invalid="ignore"):
-        kept = limits.astype(target).astype(np.complex128 if target.kind == "c" else np.float64)
+        kept = limits.astype(np.float32) if tensor.dtype is DataType.HIFLOAT8 else limits.astype(target)
+        kept = kept.astype(np.complex128 if target.kind == "c" else np.float64)
     fits = np.isfinite(kept).all() if is_real else _are_near(kept, limits)
     if not fits:
         raise InvalidOption(
@@ -260,7 +270,7 @@ def _filled(tensor: Tensor, spec: str, text: str, dtype: DataType, shape: Shape)
         wanted = "1 value" if count == 1 else f"{count} values, or 1 for all"
         raise _bad_inline(tensor, spec, f"shape {list(shape)} takes {wanted}; there are {len(values)}")
     try:
-        array = np.array(values).astype(dtype.numpy)
+        array = _elements(np.array(values), dtype)
     except (ValueError, TypeError, OverflowError) as err:
         raise _bad_inline(tensor, spec, str(err)) from err
     if dtype.is_integer and [int(value) for value in array] != values:
@@ -509,11 +519,11 @@ def _made(tensor: Tensor, options: InputOptions) -> Array:
     if how == "zeros":
         return np.zeros(shape, target)
     if how == "ones":
-        return np.ones(shape, target)
+        return _elements(np.ones(shape), tensor.dtype)
     if how == "iota":
-        return np.arange(int(np.prod(shape))).astype(target).reshape(shape)
+        return _elements(np.arange(int(np.prod(shape))), tensor.dtype).reshape(shape)
     if how == "const":
-        return np.full(shape, float(value)).astype(target)
+        return _elements(np.full(shape, float(value)), tensor.dtype)
     low, high = options.ranges.get(tensor.name, options.ranges.get("", (None, None)))
     _check_range(tensor, low, high)
     return random_array(tensor.name, tensor.dtype, shape, options.seed, low, high)

@@ -14,6 +14,7 @@ from gecli.errors import CompileError, Diagnostic, GecliError, InputError, Runti
 from gecli.ir.calls import CONTROL_TYPES
 from gecli.ir.op_desc import OpDesc
 from gecli.layout.transfer_error import TransferError
+from gecli.ops.raw_types import has_raw, raw_fault
 from gecli.ops.registry import find, operator_of
 from gecli.records import dataclass
 from gecli.runtime.dynamic import DynamicExecutor
@@ -126,7 +127,7 @@ class LoadedModel:
 
     def _prepare_variables(self) -> None:
         for variable in self.variables:
-            self.store.activate(variable.name, variable.form)
+            self.store.activate(variable.name, variable.form, is_written=bool(variable.writer))
             if variable.first_reader:
                 self.store.require_value(variable.name, self.init, variable.first_reader)
 
@@ -214,7 +215,7 @@ def no_transfer(error: TransferError, path: str) -> InputError:
 
 def require_supported(nodes: list[OpDesc], path: str) -> None:
     """Raises InputError G1005 that lists every operator type the simulator cannot execute."""
-    if any(_without_kernel(node) for node in nodes):
+    if any(_without_kernel(node) for node in nodes) or (has_raw(nodes) and any(raw_fault(node) for node in nodes)):
         raise unsupported(nodes, path)
 
 
@@ -236,7 +237,11 @@ def unsupported(nodes: list[OpDesc], path: str) -> GecliError:
     unknown: dict[str, list[str]] = {}
     reasons: dict[str, str] = {}
     for node in nodes:
-        reason = "the simulator has no kernel for this type" if _without_kernel(node) else _unreadable(node)
+        reason = (
+            "the simulator has no kernel for this type"
+            if _without_kernel(node)
+            else _unreadable(node) or raw_fault(node)
+        )
         if reason:
             unknown.setdefault(node.type, []).append(node.name)
             reasons.setdefault(node.type, reason)

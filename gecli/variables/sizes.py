@@ -52,6 +52,17 @@ def require_room(desc: TensorDesc, where: str, node: str) -> None:
 
     `run` refuses the same. Unknown dims count as 1.
     """
+    if desc.dtype.bits is not None and not desc.dtype.has_numpy:
+        raise CompileError(
+            "G2014",
+            f"{where} has a type that no array holds",
+            kind="VAR_SIZE_UNKNOWN",
+            where=where,
+            why=f"neither numpy nor ml_dtypes has {desc.dtype.serial}, so nothing can run the model",
+            do="give it DT_FLOAT4_E2M1, or another type" if desc.dtype.is_float else "give it another type",
+            node=node,
+            actual=desc.dtype.serial,
+        )
     for shape in (desc.shape, desc.logical_shape):
         bits = prod([max(dim, 1) for dim in shape]) * (desc.dtype.bits or 8)
         if bits > 8 * MAX_TENSOR_BYTES:
