@@ -39,6 +39,8 @@ from gecli.variables.sizes import DEFAULT_PADDING_BYTES, SPAN_ALIGN_BYTES, raw_b
 from gecli.variables.var_memory import VariableMemory
 from gecli.wire.var_session import decode_var_manager, encode_var_manager
 from tests.passes.random_sessions import (
+    Behind,
+    LateRead,
     Plan,
     Steps,
     Use,
@@ -445,6 +447,20 @@ def test_one_storage_with_the_axes_of_two_origins_is_not_one_form(law: Law) -> N
 @given(plan=narrowing_plans())
 def test_a_narrower_type_changes_no_result(plan: Plan) -> None:
     narrower_variables_change_no_result(plan)
+
+
+@pytest.mark.parametrize("through", ["variable", "first", "reference"])
+@pytest.mark.parametrize("law", LAWS[:4], ids=lambda law: law.__name__)
+def test_pairs_of_conversions_and_references_around_three_writes(law: Law, through: str) -> None:
+    """A pair that returns to the form of the variable keeps the value at its place; a reference has that of the end."""
+    declared = TensorDesc(DataType.FLOAT, (2, 3, 2, 2), Format.NCHW)
+    there = (transposed(declared, Format.HWCN),)
+    times = ("kept", "control", "between")
+    reads = tuple(
+        LateRead(source, there, when, True) for source in ("variable", "first", "reference") for when in times
+    )
+    written = Use((there,), "add", (), Behind(through, reads, third=True))
+    law(Plan({"a": declared}, ({"a": Use((there,), "none", ())}, {"a": written}), (0, 1, 0, 1)))
 
 
 @pytest.mark.slow
