@@ -147,10 +147,9 @@ def _variables(options: Options) -> list[Diagnostic]:
     found = []
     acceleration = options.flag("ge.exec.variable_acc") and options.is_set("ge.exec.variable_acc")
     if acceleration and options.flag("ge.AllowMultiGraphParallelCompile"):
-        why = "parallel compiles leave variables in their format, which is what happens when neither is said"
-        found.append(
-            _problem("E10001", "--variable-acc and --parallel-compile exclude each other", why, "leave out one of them")
-        )
+        why = "parallel compiles leave variables in their format; without --parallel-compile, variables may change it"
+        do = "leave out --variable-acc to keep the formats, or --parallel-compile to let them change"
+        found.append(_problem("E10001", "--variable-acc and --parallel-compile exclude each other", why, do))
     bins = options.get("ge.exec.value_bins")
     why = _why_no_bins(str(bins)) if bins else ""
     if why:

@@ -16,6 +16,7 @@ from gecli.passes.base import Pass, PassContext, Stage
 from gecli.passes.facts import Fact
 from gecli.passes.readers_after_writes import readers_after_writes
 from gecli.passes.trans_ops import add_shape_input, node_of
+from gecli.passes.variable_casts import casts_of
 from gecli.variables.trans_road import TransRoad, TransStep
 
 
@@ -38,6 +39,7 @@ class RecoverTransRoads(Pass):
 
     def run(self, graph: Graph, ctx: PassContext) -> Counter[str]:
         counts = Counter[str]()
+        _require_narrow_uses(graph, ctx)
         planned = [
             _plan(node, road)
             for each in graph.all_graphs()
@@ -51,6 +53,35 @@ class RecoverTransRoads(Pass):
             ctx.record(self.name, "recovered", variable=node.ref_variable or node.name, node=node.name, steps=steps)
             counts["conversions_inserted"] += _recover(plan)
         return counts
+
+
+def _require_narrow_uses(graph: Graph, ctx: PassContext) -> None:
+    """Raises CompileError for a variable that an earlier command stored in a narrower type than this graph needs."""
+    roads = {
+        node.name: road
+        for each in graph.all_graphs()
+        for node in each.nodes_of("Variable")
+        if node.ref_variable is None and (road := _road_to_recover(node, ctx)) and road.lossy
+    }
+    casts = casts_of(graph) if roads else {}
+    for name, road in sorted(roads.items()):
+        if name in casts and casts[name] is not road.target.dtype:
+            raise _is_narrower(name, road, graph.name)
+
+
+def _is_narrower(name: str, road: TransRoad, graph: str) -> CompileError:
+    wide, narrow = road.source.dtype.serial, road.target.dtype.serial
+    return CompileError(
+        "G2016",
+        f"variable {name!r} is stored as {narrow}, and graph {graph!r} needs it as {wide}",
+        kind="VAR_ROAD_CONFLICT",
+        where=f"graph {graph!r}, variable {name}",
+        why=f"every model compiled before casts it to {narrow}; this one would get and leave rounded values",
+        do="compile the models in one command, or the earlier ones with --strict-variable-cast",
+        node=name,
+        expected=wide,
+        actual=narrow,
+    )
 
 
 class _Plan(NamedTuple):
@@ -91,7 +122,7 @@ def _road_to_recover(node: OpDesc, ctx: PassContext) -> TransRoad | None:
             kind="VAR_ROAD_CONFLICT",
             where=f"graph {node.graph.root.name!r}, node {node.name} ({node.type})",
             why=f"declared {declared}, the session's variable was declared {road.source}",
-            do="declare the variable as the first graph does, or compile both with --no-variable-acc",
+            do="declare the variable as the first graph does, or rename it",
             node=node.name,
         )
     if declared.format == road.source.format:

@@ -1,0 +1,46 @@
+"""What messages on variables advise is true and can be followed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess
+from typing import Any
+
+import pytest
+
+Gecli = Callable[..., "CompletedProcess[str]"]
+
+
+def desc(shape: list[int]) -> dict[str, Any]:
+    return {"dtype": "DT_FLOAT", "shape": shape, "format": "ND"}
+
+
+def graph(directory: Path, name: str, shape: list[int], *, cast: bool = False, variable: str = "V") -> str:
+    node = {"id": "o", "type": "Cast", "attrs": {"dst_type": 1}} if cast else {"id": "o", "type": "Relu"}
+    start = {"_init_value": {"tensor": {"fill": 1}}}
+    document = {
+        "gecli_graph": 1, "directed": True, "multigraph": True,
+        "graph": {"name": name, "inputs": [], "outputs": ["o:0"]},
+        "nodes": [{"id": variable, "type": "Variable", "outputs": [desc(shape)], "attrs": start}, node],
+        "links": [{"source": variable, "target": "o", "src_out": 0, "dst_in": 0}],
+    }  # fmt: skip
+    (directory / f"{name}.json").write_text(json.dumps(document))
+    return f"{name}.json"
+
+
+@pytest.mark.parametrize("shape", [[5, 3, 3, 3], [2, 3, 2, 2]], ids=str)
+def test_a_variable_of_two_shapes_is_not_cured_by_no_variable_acc(
+    shape: list[int], gecli: Gecli, tmp_path: Path
+) -> None:
+    models = [graph(tmp_path, "a", shape, cast=True), graph(tmp_path, "b", [2, 2], cast=True)]
+    found = gecli("compile", *models, "-o", "out/")
+    assert "error[G2016]" in found.stderr and "--no-variable-acc" not in found.stderr
+    page = gecli("explain", "G2016").stdout
+    assert "G2016" in page and "--no-variable-acc" not in page
+
+
+def test_parallel_compile_says_what_happens_without_either(gecli: Gecli, tmp_path: Path) -> None:
+    found = gecli("compile", graph(tmp_path, "a", [2]), "--parallel-compile", "--variable-acc", "-o", "a.om")
+    assert found.returncode == 2 and "without --parallel-compile, variables may change it" in found.stderr
