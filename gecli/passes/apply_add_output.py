@@ -9,8 +9,9 @@ from dataclasses import replace
 from gecli.engine.trans_ops import TRANS_OPS
 from gecli.errors import CompileError
 from gecli.ir.attributes import REF_PORT_INDEX, VARIABLE_TYPES
+from gecli.ir.calls import argument_slot
 from gecli.ir.graph import Graph
-from gecli.ir.op_desc import OpDesc
+from gecli.ir.op_desc import OpDesc, Port
 from gecli.ir.tensor_desc import NO_ATTRS
 from gecli.ops.operator import AllInputs, OperatorType
 from gecli.ops.registry import find
@@ -98,11 +99,14 @@ def _require_references(node: OpDesc, kind: OperatorType) -> None:
     seen: dict[OpDesc, str] = {}
     for slot in _written_slots(node, kind):
         name = input_name(node, kind, slot)
-        source, copy = _origin(node, slot)
+        source, copy = _origin(node.inputs[slot])
         if isinstance(kind.writes, AllInputs) and (copy is not None or not source.is_variable):
             continue  # a broadcast works on any tensor
         if source.type not in _WRITABLE | _PASSED_IN or (source.type == "Data" and source.graph.parent is None):
             raise _no_variable(node, slot, name, source)
+        passed = _passed_conversion(source) if source.type == "Data" else None
+        if passed is not None:
+            raise _no_variable(node, slot, name, passed)
         if copy is not None and source.type in VARIABLE_TYPES | {"RefData"} and not _is_stored_back(node, kind, slot):
             raise _no_variable(node, slot, name, copy)
         if source in seen:
@@ -130,12 +134,28 @@ def _no_variable(node: OpDesc, slot: int, name: str, actual: OpDesc) -> CompileE
     )
 
 
-def _origin(node: OpDesc, slot: int) -> tuple[OpDesc, OpDesc | None]:
+def _passed_conversion(data: OpDesc) -> OpDesc | None:
+    """The conversion of a variable that a call passes in as `data`, if it does."""
+    for each in data.graph.root.all_graphs():
+        for caller in each.nodes():
+            slot = argument_slot(data, caller) if data.graph.name in caller.subgraphs else -1
+            if not 0 <= slot < len(caller.inputs) or caller.inputs[slot] is None:
+                continue
+            source, copy = _origin(caller.inputs[slot])
+            if source.type == "Data" and source.graph is not data.graph:
+                copy = _passed_conversion(source)
+            elif source.type not in VARIABLE_TYPES | {"RefData"}:
+                copy = None
+            if copy is not None and copy.type in TRANS_OPS:
+                return copy
+    return None
+
+
+def _origin(port: Port | None) -> tuple[OpDesc, OpDesc | None]:
     """The node at the start of the references and copies that lead to a written input, and the last of the copies.
 
     Without a variable at the start it is the first TensorMove on the way, if there is one.
     """
-    port = node.inputs[slot]
     copy: OpDesc | None = None
     moved: OpDesc | None = None
     while port is not None:

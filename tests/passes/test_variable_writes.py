@@ -134,6 +134,24 @@ def test_a_writer_of_what_a_conversion_of_a_variable_gave_is_refused(ctx: PassCo
     assert caught.value.first.code == "G2018" and "actual 'c' of type" in str(caught.value.first.why)
 
 
+def test_a_writer_in_a_called_graph_is_not_given_a_conversion_of_a_variable(ctx: PassContext) -> None:
+    graph = parse("""
+        graph g(%x : f16[4] ND) {
+          %w = Variable() : f32[4] ND
+          %c = Cast(%w) {dst_type=DT_FLOAT16} : f16[4] ND
+          %p = PartitionedCall(%x, %c) {subgraphs=["s"]} : f16[4] ND
+          return %p
+        }
+        graph s(%y : f16[4] ND, %v : f16[4] ND) {
+          %b = AssignAdd(%v, %y) : f16[4] ND
+          return %b
+        }
+    """)
+    with pytest.raises(CompileError, match="node 'b' writes its input 'ref', which is not a variable") as caught:
+        ApplyAddOutput().run(graph, ctx)
+    assert "actual 'c' of type Cast" in str(caught.value.first.why)
+
+
 def test_a_copy_of_something_else_may_be_written(ctx: PassContext) -> None:
     graph = parse("""
         graph g(%x : f32[4] ND) {
