@@ -90,6 +90,8 @@ def _copy(output: Placement, memo: Memo) -> None:
     from gecli.artifacts.publish import place_copy
     from gecli.cache.stat_index import numbers_of, numbers_of_open
 
+    if os.path.islink(output.target):
+        raise ValueError(f"{output.target} is a link, which may lead into the cache")
     found = numbers_of(output.target)  # another name of an input is one too
     is_input = found is not None and any(each is not None and each[:2] == found[:2] for each in memo.files.values())
     if is_input or os.path.realpath(output.target) in memo.files:

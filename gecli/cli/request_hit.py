@@ -82,7 +82,12 @@ def _delivered(models: list[str], options: Options) -> ModelResult | None:
 
 
 def _is_inside(job: Job, directory: str) -> bool:
-    """Whether the outputs lie among the files of the cache, none of which they may replace: looked at the long way."""
+    """Whether the outputs may be files of the cache, none of which they may replace: looked at the long way.
+
+    So are links, which may lead there.
+    """
+    if os.path.islink(job.om_path) or os.path.islink(job.rdcpkt_path):
+        return True
     return os.path.realpath(os.path.dirname(job.om_path)) == os.path.realpath(directory)
 
 

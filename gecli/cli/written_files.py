@@ -57,8 +57,9 @@ def check_written_files(subcommand: str, options: Options, models: Sequence[str]
         option, path = owners.get(identity) or owners.get(_folder_of(place.path), ("", ""))
         if not path and _is_weight(place.path, weights):
             path = place.path
-        if not path and cache.owns(place):
-            problems.append(_problem(place, place.path, f"it belongs to the cache {cache_dir}"))
+        owner = (cache_dir if cache.owns(place) else _cache_around(place)) if not path else ""
+        if owner:
+            problems.append(_problem(place, place.path, f"it belongs to the cache {owner}"))
             continue
         if path and option != CONTINUED.get(place.option):
             problems.append(_problem(place, f"the input {path}"))
@@ -206,6 +207,14 @@ def _files_in(folder: str, is_whole: bool) -> Iterator[tuple[str, _File]]:
             yield path, _identity(path)
         if not is_whole:
             folders.clear()
+
+
+def _cache_around(place: Place) -> str:
+    """The directory of an entry that a model would replace, though the command names no cache; "" for another file."""
+    real = os.path.realpath(place.path) if place.is_model else ""
+    stem, suffix = os.path.splitext(real)
+    is_entry = suffix in MODELS and _is_of_entry(os.path.basename(real)) and os.path.isfile(f"{stem}.gecli.json")
+    return os.path.dirname(real) if is_entry and os.path.isfile(real) else ""
 
 
 def _is_of_entry(name: str) -> bool:

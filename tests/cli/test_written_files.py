@@ -239,3 +239,33 @@ def test_the_weight_directory_of_a_cache_may_be_the_one_of_the_outputs(
     for _ in range(2):
         assert gecli(*words).returncode == 0
     assert gecli("cache", "verify", "--cache-dir", "cache").returncode == 0
+
+
+def test_a_link_to_an_entry_is_refused_also_when_the_model_is_a_hit(gecli: Gecli, tmp_path: Path) -> None:
+    line = ("compile", str(DIGITS), "-o", "o", "--cache-dir", "c", "--cache-create", "--format-policy", "origin")
+    assert gecli("compile", str(DIGITS), "-o", "a", "--cache-dir", "c", "--cache-create", "--graph-key", "k").returncode == 0
+    entry = next((tmp_path / "c").glob("k_*.om"))
+    content = entry.read_bytes()
+    for count in (1, 2, 2):
+        assert gecli(*line).returncode == 0
+        if count == 1:
+            continue
+        (tmp_path / "o.om").unlink()
+        (tmp_path / "o.om").symlink_to(entry)
+        done = gecli(*line)
+        assert (done.returncode, entry.read_bytes()) == (2, content), done.stdout
+        assert "it belongs to the cache c" in done.stderr
+        (tmp_path / "o.om").unlink()
+
+
+@pytest.mark.parametrize("is_link", [True, False])
+def test_an_entry_of_a_cache_that_the_command_does_not_name_is_refused(
+    is_link: bool, gecli: Gecli, tmp_path: Path
+) -> None:
+    assert gecli("compile", str(DIGITS), "-o", "a", "--cache-dir", "c", "--cache-create", "--graph-key", "k").returncode == 0
+    entry = next((tmp_path / "c").glob("k_*.om"))
+    content = entry.read_bytes()
+    (tmp_path / "o.om").symlink_to(entry)
+    done = gecli("compile", str(DIGITS), "-o", "o" if is_link else str(entry), "--format-policy", "origin")
+    assert (done.returncode, entry.read_bytes()) == (2, content)
+    assert "it belongs to the cache" in done.stderr
