@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import field
 
 from gecli.cache.graph_key import is_graph_key
@@ -151,7 +152,10 @@ def slicing(directory: str, key: str, *, full: bool = False) -> Slicing:
 
 def _unreadable(found: Slicing) -> str:
     """The first file of slices that may be whole but cannot be read, and why; empty without one."""
-    for name in [*OF_HIERARCHY, *found.files]:
+    folders: list[str] = []
+    with suppress(OSError):
+        folders = sorted(name for name in os.listdir(found.home) if name.isdecimal())
+    for name in [*OF_HIERARCHY, *(f"{folder}/{each}" for folder in folders for each in OF_SLICE)]:
         try:
             os.close(open_regular(os.path.join(found.home, name)))
         except OSError as error:
