@@ -9,7 +9,7 @@ from gecli.ir.graph import Graph
 from gecli.ir.op_desc import OpDesc
 from gecli.ir.surgery import isolate
 from gecli.passes.base import Pass, PassContext, Stage
-from gecli.passes.write_order import may_be_written_behind
+from gecli.passes.write_order import keeps_a_value
 
 IDENTITIES = frozenset(("Identity", "StopGradient", "PreventGradient", "Snapshot", "GuaranteeConst"))
 RESHAPES = frozenset(("Reshape", "Flatten", "FlattenV2", "SqueezeV2", "UnsqueezeV2", "Expand", "BroadcastTo"))
@@ -34,7 +34,7 @@ class IdentityRemove(Pass):
 def _is_plain_copy(graph: Graph, node: OpDesc) -> bool:
     """An Identity of a variable is a read at that moment, and one between input and output keeps them apart."""
     source = node.inputs[0] if node.inputs else None
-    if source is None or source.node.is_variable or may_be_written_behind(source):
+    if source is None or source.node.is_variable or keeps_a_value(node):
         return False
     to_output = any(use.node.type == "NetOutput" for use in node.users[0])
     return not (to_output and source.node.type in DATA_TYPES)
@@ -56,7 +56,7 @@ class NoUseReshapeRemove(Pass):
                     continue
                 if source.desc.shape != node.output_descs[0].shape or _between_input_and_output(node):
                     continue
-                if not may_be_written_behind(source):
+                if not keeps_a_value(node):
                     isolate(each, node)
                     counts["nodes_removed"] += 1
         return counts
@@ -78,7 +78,7 @@ class UnchangedTransposeRemove(Pass):
                 source = node.inputs[0] if node.inputs else None
                 if source is None or desc is None or not desc.is_static or _between_input_and_output(node):
                     continue
-                if may_be_written_behind(source):
+                if keeps_a_value(node):
                     continue
                 if all(dim == 1 or perm[axis] == axis for axis, dim in enumerate(desc.shape)):
                     isolate(each, node)

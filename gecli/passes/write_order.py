@@ -107,20 +107,26 @@ def references(graph: Graph, variable: OpDesc) -> Iterator[Reference]:
             waiting += _written(use, reference)
 
 
-def may_be_written_behind(port: Port) -> bool:
-    """Whether a port lies in the memory of a variable that anything but what made the port writes.
+def keeps_a_value(node: OpDesc) -> bool:
+    """Whether a node that copies its input has what the memory of a variable held, while something else writes there.
 
-    Without what reads it, whoever comes behind would read later. Needs no refs, and knows no order.
+    Without it, whoever comes behind would read later, or write the variable in place of the copy. Needs no refs, and
+    knows no order.
     """
+    port = node.inputs[0] if node.inputs else None
     made: set[OpDesc] = set()
-    while not port.node.is_variable:
+    while port is not None and not port.node.is_variable:
         source = _source(port)
         if source is None or port.node in made:
             return False
         made.add(port.node)
         port = source
+    if port is None:
+        return False
     variable = port.node
     graph: Graph = variable.graph
+    if any(writes_at(use) for use in node.users[0]):
+        return True
     if any(reference.writers - made for reference in references(graph, variable)):
         return True
     if any(use.node.subgraphs for use in graph.consumers(variable.out())):

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from gecli.errors import CompileError
 from gecli.ir.graph import Graph
 from gecli.ir.text import parse, text
+from gecli.passes.apply_add_output import ApplyAddOutput
 from gecli.passes.base import PassContext
 from gecli.passes.constant_folding import ConstantFolding
 from gecli.passes.memory_reads import state_reads
@@ -151,6 +153,27 @@ def test_what_copies_a_reference_stays_where_a_further_write_may_come_behind(
     graph = parse(f"graph g(%x : f32[2,2] ND) {{\n{TWICE}\n %i = {node} : f32[2,2] ND\n{more}\n return %i\n}}")
     step.run(graph, ctx)
     assert (graph.get("i") is not None) == bool(more)
+
+
+@pytest.mark.parametrize(
+    ("node", "step"),
+    [
+        ("Identity(%u)", IdentityRemove()),
+        ("Flatten(%u)", NoUseReshapeRemove()),
+        ("TransposeD(%u) {perm=[0,1]}", UnchangedTransposeRemove()),
+    ],
+    ids=["Identity", "Flatten", "TransposeD"],
+)
+def test_a_writer_of_a_copy_is_refused_though_the_copy_would_go(
+    node: str, step: IdentityRemove, ctx: PassContext
+) -> None:
+    graph = parse(
+        f"graph g(%x : f32[2,2] ND) {{\n{TWICE}\n %i = {node} : f32[2,2] ND\n"
+        "%w = AssignAdd(%i, %x) : f32[2,2] ND\n return %w\n}"
+    )
+    step.run(graph, ctx)
+    with pytest.raises(CompileError, match="writes its input 'ref', which is not a variable"):
+        ApplyAddOutput().run(graph, ctx)
 
 
 def test_an_unchanged_transpose_of_a_written_variable_stays(ctx: PassContext) -> None:
