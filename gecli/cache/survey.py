@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from gecli.cache.cache_conf import BrokenConf, read_cache_conf
 from gecli.cache.candidate import damaged_file, maker_of, missing_file, om_fault
+from gecli.cache.events import stats_dir
 from gecli.cache.graph_key import is_graph_key
 from gecli.cache.index import SUFFIX, IndexContent, IndexRecord, NamedFiles, UnreadableIndex, read_index
 from gecli.cache.layout import (
@@ -473,7 +474,8 @@ def _private(directory: str) -> list[LooseFile]:
     from gecli.cache.quarantine import quarantined
 
     found = []
-    for folder in (stat_dir(directory), request_dir(directory), quarantine_dir(directory)):
+    hints = (stat_dir(directory), request_dir(directory))
+    for folder in (*hints, quarantine_dir(directory), stats_dir(directory)):
         try:
             names = sorted(os.listdir(folder))
         except OSError:
@@ -481,7 +483,7 @@ def _private(directory: str) -> list[LooseFile]:
         for name in names:
             is_temporary = TEMPORARY.fullmatch(name) is not None
             path = os.path.join(folder, name)
-            status = _status(path) if is_temporary or folder != quarantine_dir(directory) else None
+            status = _status(path) if is_temporary or folder in hints else None
             if status is not None and not stat.S_ISDIR(status.st_mode):
                 kind = "tmp" if is_temporary else "hint"
                 found.append(LooseFile(path, kind, status.st_size, status.st_mtime))

@@ -97,6 +97,16 @@ def test_a_time_beyond_the_calendar_ends_no_command(command: tuple[str, ...], cr
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_what_a_killed_gc_left_beside_the_counters_goes(home: Path) -> None:
+    left = home / "cache" / ".gecli" / "stats" / ".summary.json.tmp.4194303.0123456789abcdef"
+    kept = left.with_name("summary.json")
+    for path in (left, kept):
+        path.write_text("{}")
+        os.utime(path, (1e9, 1e9))
+    assert gecli_in(home, "cache", "gc", *CACHE).returncode == 0
+    assert (left.exists(), kept.exists()) == (False, True)
+
+
 def test_a_sidecar_of_another_schema_says_nothing(home: Path) -> None:
     change(home, schema=2)
     text = gecli_in(home, "cache", "ls", *CACHE, "--json").stdout
