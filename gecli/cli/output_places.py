@@ -120,8 +120,9 @@ def _computed(options: Options) -> Iterator[Place]:
     if output and output != "-":
         yield Place("--output", output, is_directory=not output.endswith(".npz"))
     for item in options.texts("get-var"):
-        if path := item.partition("=")[2]:
-            yield Place("--get-var", path)
+        # A name may hold a "="; which one ends it is known when the model is.
+        places = [Place("--get-var", item[at + 1 :]) for at, letter in enumerate(item[:-1]) if letter == "="]
+        yield from [place for place in places if not why_not(place)] if len(places) > 1 else places
 
 
 def check_places(places: Iterable[Place]) -> None:

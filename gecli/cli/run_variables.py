@@ -61,9 +61,7 @@ def _set_each(options: Options, session: Session) -> None:
     from gecli.runtime.checkpoint import set_variable
 
     for item in options.texts("set-var"):
-        name, _, path = item.partition("=")
-        if not session.store.take_over(name):
-            raise _no_variable("--set-var", name, session)
+        name, path = _named("--set-var", item, session)
         set_variable(session.store, name, read_npy(path), path)
 
 
@@ -74,9 +72,7 @@ def _check_names(options: Options, session: Session) -> None:
 
         chosen_names(session.store.names(), globs, "the models")
     for item in options.texts("get-var"):
-        name, _, _ = item.partition("=")
-        if not session.store.take_over(name):
-            raise _no_variable("--get-var", name, session)
+        _named("--get-var", item, session)
 
 
 def _get_each(options: Options, session: Session, console: Console) -> None:
@@ -84,7 +80,7 @@ def _get_each(options: Options, session: Session, console: Console) -> None:
     from gecli.report.run_report import output_lines
 
     for item in options.texts("get-var"):
-        name, _, path = item.partition("=")
+        name, path = _named("--get-var", item, session)
         array = session.store.value(name, raw=options.flag("raw-format"))
         if path:
             from io import BytesIO
@@ -101,15 +97,28 @@ def _get_each(options: Options, session: Session, console: Console) -> None:
             after_publication(partial(console.result, output_lines(name, array)))
 
 
+def _named(option: str, item: str, session: Session) -> tuple[str, str]:
+    """The variable and the file of `NAME=FILE` or `NAME`; of names that hold a "=" the longest that exists.
+
+    Raises InvalidOption when no variable has such a name.
+    """
+    ends = [place for place in range(len(item) - 1, -1, -1) if item[place] == "="]
+    for end in ends if option == "--set-var" else [len(item), *ends]:
+        if session.store.take_over(item[:end]):
+            return item[:end], item[end + 1 :]
+    raise _no_variable(option, item.partition("=")[0], session)
+
+
 def _no_variable(option: str, name: str, session: Session) -> Exception:
     import difflib
 
     from gecli.errors import InvalidOption
 
     names = session.store.names()
+    file = "=FILE.npy" if option == "--set-var" else ""
     near = difflib.get_close_matches(name, names, n=1)
     return InvalidOption(
         "E10016", f"{option} names {name!r}, which is no variable of the models", option=option,
         why=f"their variables: {', '.join(names) or 'none'}", expected=names, actual=name,
-        do=f"{option} {near[0] if near else names[0]}" if names else f"leave out {option}",
+        do=f"{option} {near[0] if near else names[0]}{file}" if names else f"leave out {option}",
     )  # fmt: skip

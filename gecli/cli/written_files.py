@@ -132,8 +132,7 @@ def _read(subcommand: str, options: Options, models: Sequence[str]) -> Iterator[
 
 def _named_in(text: str) -> Iterator[str]:
     """The files of `a.npy`, `a.npy,b.npy`, `NAME=a.npy` and `NAME=@directory`."""
-    _, equals, source = text.partition("=")
-    for each in (text, source) if equals else (text,):
+    for each in (text, *(text[at + 1 :] for at, letter in enumerate(text) if letter == "=")):
         for path in (each, each.removeprefix("@"), *each.split(",")):
             if path and _exists(path):
                 yield path

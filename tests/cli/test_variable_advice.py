@@ -8,6 +8,7 @@ from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
 
+import numpy as np
 import pytest
 
 Gecli = Callable[..., "CompletedProcess[str]"]
@@ -44,3 +45,25 @@ def test_a_variable_of_two_shapes_is_not_cured_by_no_variable_acc(
 def test_parallel_compile_says_what_happens_without_either(gecli: Gecli, tmp_path: Path) -> None:
     found = gecli("compile", graph(tmp_path, "a", [2]), "--parallel-compile", "--variable-acc", "-o", "a.om")
     assert found.returncode == 2 and "without --parallel-compile, variables may change it" in found.stderr
+
+
+def test_a_variable_whose_name_holds_an_equals_sign_is_set_and_shown(gecli: Gecli, tmp_path: Path) -> None:
+    assert gecli("compile", graph(tmp_path, "a", [2], variable="a=b"), "-o", "a.om").returncode == 0
+    np.save(tmp_path / "v=1.npy", np.array([3, 4], np.float32))
+    (tmp_path / "d").mkdir()
+    found = gecli("run", "a.om", "--set-var", "a=b=v=1.npy", "--get-var", "a=b", "--get-var", "a=b=d/out.npy")
+    assert found.returncode == 0, found.stderr
+    assert "a=b " in found.stdout and "[3 4]" in found.stdout
+    assert np.load(tmp_path / "d" / "out.npy").tolist() == [3, 4]
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "cure"),
+    [("--get-var", "a", "--get-var a=b"), ("--set-var", "a=b", "--set-var a=b=FILE.npy")],
+)
+def test_a_name_without_its_equals_sign_is_told(
+    option: str, value: str, cure: str, gecli: Gecli, tmp_path: Path
+) -> None:
+    assert gecli("compile", graph(tmp_path, "a", [2], variable="a=b"), "-o", "a.om").returncode == 0
+    found = gecli("run", "a.om", option, value)
+    assert found.returncode == 2 and cure in found.stderr
