@@ -68,7 +68,7 @@ class TransOpWithoutReshapeFusion(Pass):
             return _connect_directly(graph, use, chain)
         needed = int(start.format != end.format) + int(start.dtype != end.dtype)
         alone = all(len(node.users[0]) == 1 for node in chain)
-        if not needed or needed >= len(chain) or not alone:
+        if not needed or needed >= len(chain) or not alone or _is_ordered_between(chain):
             return Counter()
         return _replace_chain(graph, use, chain, numbers)
 
@@ -117,6 +117,12 @@ def _keeps_values(start: TensorDesc, last: DataType, chain: list[OpDesc], *, lik
 
 def _is_input_and_output(source: Port, use: Use) -> bool:
     return source.node.type in DATA_TYPES and use.node.type == "NetOutput"
+
+
+def _is_ordered_between(chain: list[OpDesc]) -> bool:
+    """Whether something may have to run behind one conversion of a chain and before a later one."""
+    known = {*chain, *chain[0].control_in}
+    return any(node.control_out for node in chain[:-1]) and any(not known >= set(node.control_in) for node in chain[1:])
 
 
 def _connect_directly(graph: Graph, use: Use, chain: list[OpDesc]) -> Counter[str]:

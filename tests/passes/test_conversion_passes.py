@@ -241,6 +241,22 @@ def test_chains_that_cannot_be_shorter_stay(ctx: PassContext, chain: str) -> Non
     kept(TransOpWithoutReshapeFusion(), ctx, body + f"%y = Relu(%d) : {end}")
 
 
+def test_a_chain_with_a_node_ordered_between_its_conversions_stays(ctx: PassContext) -> None:
+    """One node in its place would have to run before and behind `n`."""
+    graph = parse("""
+        graph g(%x : f32[2,4,5,3] NHWC) {
+          %t1 = TransposeD(%x) {perm=[0,3,1,2]} : f32[2,3,4,5] NCHW
+          %n = Neg(%x) : f32[2,4,5,3] NHWC after %t1
+          %t2 = TransData(%t1) {src_format="NCHW", dst_format="NC1HWC0"} : f32[2,1,4,5,8] NC1HWC0 after %n
+          %o = Abs(%t2) : f32[2,1,4,5,8] NC1HWC0
+          return %o, %n
+        }
+    """)
+    before = text(graph)
+    assert not TransOpWithoutReshapeFusion().run(graph, ctx)
+    assert text(graph) == before
+
+
 def test_control_edges_of_a_chain_move_to_its_replacement(ctx: PassContext) -> None:
     changed(
         TransOpWithoutReshapeFusion(),
