@@ -238,7 +238,11 @@ def test_salvage_of_a_model_without_its_om_names_the_nodes_before_the_cut(tmp_pa
     (tmp_path / "cut.om").write_bytes(whole[:60_308])
     shown = inspect("cut.def", "--salvage")
     assert (shown.status, shown.err.count("error[G3004]")) == (3, 1)
-    assert shown.out.splitlines()[-1].startswith("27 nodes in the first 60000 of at least 140017 bytes of MODEL_DEF: ")
+    counts, names = shown.out.splitlines()[-2:]
+    assert counts.startswith("27 nodes in the first 60000 of at least 140017 bytes of MODEL_DEF: ")
+    assert names.startswith("they are input, atomic_addr_clean-1_0, ") and names.endswith(
+        " and 7 more, which --json names"
+    )
     bare, held = (json.loads(inspect(name, "--salvage", "--json").out) for name in ("cut.def", "cut.om"))
     assert bare["cut_model"]["nodes"] == held["cut_model"]["nodes"]
     assert (bare["header"], bare["partitions"], bare["cut_model"]["bytes"]) == (None, [], 60_000)
@@ -316,3 +320,9 @@ def test_a_cut_index_is_one_that_is_cut(count: int, tmp_path: Path, inspect: Ins
 def test_an_index_that_is_damaged_inside_is_not_called_cut(tmp_path: Path, inspect: Inspect, files: Files) -> None:
     (tmp_path / "bad.idx").write_bytes(files["idx"].read_bytes().replace(b": [", b" [", 1))
     assert "this cache index is damaged in line 1, column " in inspect("bad.idx").err
+
+
+def test_a_file_of_the_system_that_has_no_size_is_not_called_a_bad_download(inspect: Inspect) -> None:
+    shown = inspect("/proc/self/status")
+    assert (shown.status, "download" in shown.err) == (3, False)
+    assert "cat /proc/self/status | gecli inspect-om -" in shown.err

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from pathlib import Path
 
 import pytest
 
 from gecli.artifacts.om_file import read_om
 from gecli.artifacts.partition_table import PartitionType
+from tests.artifacts.spec_om import om_v1
 
 from .conftest import REAL, REPOSITORY, Files, Inspect, compiled, model_def, wide_om
 
@@ -177,9 +179,20 @@ def test_kernels_and_tasks_that_are_not_there_are_told_from_those_that_cannot_be
     for view, text in (("--tasks", "TASK_INFO of 7 bytes cannot be read"), ("--kernels", "that can be read in")):
         shown = inspect("bad.om", view)
         assert text in shown.out and "warning[" in shown.err
-    mobile = inspect(REAL / "hiai-relu.om", "--tasks").out
-    assert "mobile (HiAI) files have no TASK_INFO" in mobile
+    assert inspect(REAL / "hiai-relu.om", "--tasks").out == "model 0: no TASK_INFO\n"
     assert "mobile (HiAI)" in inspect(REAL / "hiai-relu.om", "--kernels").out
+    data = bytearray(om_v1([(0, model), (2, bytes(7))], modeltype=3))
+    (tmp_path / "mobile.om").write_bytes(data)
+    assert (
+        "TASK_INFO of 7 bytes, of which nothing is known in mobile (HiAI) files" in inspect("mobile.om", "--tasks").out
+    )
+
+
+def test_arguments_of_a_task_that_are_left_out_are_counted(inspect: Inspect) -> None:
+    document = json.loads(inspect(REAL / "ascend310-2022-vae.om", "--tasks", "--json").out)
+    counts = [len(task["args"]) - 6 for task in document["models"][0]["tasks"] if len(task["args"]) > 6]
+    shown = inspect(REAL / "ascend310-2022-vae.om", "--tasks").out
+    assert counts and [int(count) for count in re.findall(r"and (\d+) more$", shown, re.MULTILINE)] == counts
 
 
 def test_what_gecli_itself_wrote_is_recognised(tmp_path: Path, inspect: Inspect) -> None:

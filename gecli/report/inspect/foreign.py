@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from pathlib import Path
 
 from gecli.errors import InputError
@@ -24,6 +25,11 @@ def not_an_om(kind: FileKind, path: str, do: str = "") -> InputError:
     if kind in LOADABLE:
         do = do or f"gecli compile {path} -o {os.path.splitext(path)[0]}.om"
         return _not_om(path, f"this is {_SOURCES[kind]}, not an OM file", "it is the source of a compile", do)
+    if kind is FileKind.EMPTY and _has_content(path):
+        return _not_om(
+            path, "the system says of this file that it is empty, but it can be read", "as of those in /proc, no size "
+            "of it is known", f"cat {shlex.quote(path)} | gecli inspect-om -",
+        )  # fmt: skip
     told = refusal(kind, path)
     if kind in (FileKind.DIRECTORY, FileKind.TF_SAVED_MODEL) or told.first.kind:
         return told
@@ -37,6 +43,15 @@ def not_an_om(kind: FileKind, path: str, do: str = "") -> InputError:
     if kind is FileKind.GECLI_DOCUMENT:
         what = f"this is {_document_name(path)}, not an OM file"
     return _not_om(path, what, told.first.why, told.first.do)
+
+
+def _has_content(path: str) -> bool:
+    """Whether a file of size 0 gives bytes all the same, as those that the system makes when they are read."""
+    try:
+        with open(path, "rb") as stream:
+            return bool(stream.read(1))
+    except OSError:
+        return False
 
 
 def _broken_json(path: str) -> InputError | None:

@@ -24,6 +24,7 @@ from gecli.wire.walker import WireError
 
 MAX_CUT_BYTES = 64 << 20  # of a cut MODEL_DEF, as much is searched for nodes
 SHOWN_TYPES = 10
+SHOWN_NODES = 20
 OP_FIELD = next(number for number, spec in GRAPH.fields.items() if spec.message is OP)
 GRAPH_FIELD = next(number for number, spec in MODEL.fields.items() if spec.message is GRAPH)
 
@@ -178,6 +179,10 @@ def _model_lines(model: dict[str, Any] | None, cut: dict[str, Any] | None, least
         yield f"{len(cut['nodes'])} nodes in the first {cut['bytes']} of {least}{cut['of']} bytes of MODEL_DEF" + (
             f": {shown}" if shown else ""
         )
+        names = [cell(node["name"], 60) or "(no name)" for node in cut["nodes"]]
+        if names:
+            more = f" and {len(names) - SHOWN_NODES} more, which --json names" if len(names) > SHOWN_NODES else ""
+            yield f"they are {', '.join(names[:SHOWN_NODES])}{more}"
 
 
 def _problems(faults: list[Diagnostic]) -> Iterator[str]:

@@ -64,11 +64,11 @@ def tasks_view(subject: Subject) -> View:
 
 def _no_tasks(subject: Subject, index: int) -> str:
     om = subject.container
-    if om.is_mobile:
-        return "mobile (HiAI) files have no TASK_INFO that is known"
     part = om.models[index].partition(PartitionType.TASK_INFO)
     if part is None:
         return subject.cut_parts.get(PartitionType.TASK_INFO, "no TASK_INFO")
+    if om.is_mobile:
+        return f"TASK_INFO of {part.size_bytes} bytes, of which nothing is known in mobile (HiAI) files"
     return f"TASK_INFO of {part.size_bytes} bytes cannot be read"
 
 
@@ -142,7 +142,7 @@ def _task_cells(row: dict[str, Any]) -> tuple[str, ...]:
     pairs = zip(row["args"][:SHOWN_ADDRESSES], row["areas"])
     args = [f"{address:#x}" if area != "unmapped" else f"unmapped:{address:#x}" for address, area in pairs]
     if len(row["args"]) > SHOWN_ADDRESSES:
-        args.append(f"... {len(row['args'])}")
+        args.append(f"and {len(row['args']) - SHOWN_ADDRESSES} more")
     kernel = f"{row['kernel_type'] or ''} {cell(row['kernel'] or '', WHOLE_NAME)}".strip()
     node = cell(row["node"] or "-", WHOLE_NAME)
     return (str(row["index"]), row["type"], str(row["stream"]), node, kernel or "-", " ".join(args))
