@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from gecli.cache.candidate import damaged_file, missing_file, om_fault
 from gecli.cache.index import IndexContent, IndexRecord, UnreadableIndex, read_index
 from gecli.cache.layout import OM, SIDECAR, entry_path
-from gecli.cache.sidecar import CONFIRMED, SCHEMA, InvalidSidecar, Sidecar, read_sidecar
+from gecli.cache.sidecar import CONFIRMED, SCHEMA, USER_FUNCTIONS, InvalidSidecar, Sidecar, read_sidecar
 from gecli.cache.stat_index import StatIndex
 from gecli.errors import InvalidOption
 
@@ -53,6 +53,15 @@ def confirm_entry(directory: str, key: str, stem: str, mode: int) -> bool:
     sidecar.content[CONFIRMED] = True
     replace_file(entry_path(directory, stem, SIDECAR), sidecar.text().encode("utf-8", "surrogateescape"), mode)
     return True
+
+
+def needs_confirmation(directory: str, key: str, stem: str) -> bool:
+    """Whether `cache_manual_check` asks for one: not where the sidecar says that the graph has no user functions."""
+    try:
+        sidecar = read_sidecar(directory, key, stem)
+    except (InvalidSidecar, OSError):
+        return True
+    return sidecar is None or sidecar.content.get(USER_FUNCTIONS) is not False
 
 
 def _record(directory: str, key: str, stem: str) -> IndexRecord:

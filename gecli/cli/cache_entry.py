@@ -18,7 +18,7 @@ def cache_confirm(invocation: Invocation) -> int:
     directory = directory_of(options)
     require_key(key)
     require_cache(directory)
-    from gecli.cache.confirmation import confirm_entry
+    from gecli.cache.confirmation import confirm_entry, needs_confirmation
     from gecli.cache.lock import KeyLock, LockTimeout, LockUnavailable
     from gecli.cache.store import file_mode
     from gecli.errors import CacheError
@@ -38,7 +38,10 @@ def cache_confirm(invocation: Invocation) -> int:
     except LockUnavailable as error:
         why, do = str(error), "check the permissions of the .lock file"
         raise CacheError("G5001", f"the lock of cache key {key} cannot be used", why=why, do=do) from error
-    console.result(f"{'confirmed' if is_new else 'was confirmed before:'} {stem}")
+    needless = (
+        "" if needs_confirmation(directory, key, stem) else "; nothing needed it: the graph has no user functions"
+    )
+    console.result(f"{'confirmed' if is_new else 'was confirmed before:'} {stem}{needless}")
     if console.json:
         content = {"cache_dir": directory, "key": key, "entry": stem, "confirmed_now": is_new}
         console.document({"schema": "gecli.cache-confirm/1", **content})

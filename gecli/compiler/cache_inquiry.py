@@ -10,7 +10,7 @@ from gecli.cache.candidate import Found, check_record
 from gecli.cache.differences import differences
 from gecli.cache.index import IndexRecord, UnreadableIndex, read_index
 from gecli.cache.model_cache import CacheDir, Lookup, find_request, look
-from gecli.cache.near_entries import near_entries
+from gecli.cache.near_entries import kind_of, near_entries
 from gecli.cache.recovery import adoptable
 from gecli.cache.stat_index import StatIndex
 from gecli.compiler.api import fingerprint, fingerprints, jobs_of_command, new_session
@@ -30,6 +30,7 @@ class NearEntry(NamedTuple):
     key: str
     entry: str
     details: tuple[str, ...]
+    kind: str
 
 
 class Inquiry(NamedTuple):
@@ -113,9 +114,15 @@ def _answer(compiler: CachedCompiler, work: Work) -> Inquiry:
             return Inquiry(work.job.source, work.key, origin, Lookup(outcome, "", lookup.rejected), adopts=True)
     near: tuple[NearEntry, ...] = ()
     if lookup.reason == "no_entry":
+        derived = "" if compiler.setup.keys else work.key
         near = tuple(
-            NearEntry(str(each.content["graph_key"]), str(each.content["entry"]), tuple(differences(each, work.digest)))
-            for each in near_entries(cache.path, wanted.fingerprint)
+            NearEntry(
+                str(each.content["graph_key"]),
+                str(each.content["entry"]),
+                tuple(differences(each, work.digest)),
+                kind_of(each, wanted.fingerprint),
+            )
+            for each in near_entries(cache.path, wanted.fingerprint, derived)
         )
     return Inquiry(work.job.source, work.key, origin, lookup, near=near)
 

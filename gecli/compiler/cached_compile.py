@@ -32,7 +32,7 @@ from gecli.cache.model_cache import (
     remember_request,
     save_entry_rows,
 )
-from gecli.cache.near_entries import near_entries
+from gecli.cache.near_entries import kind_of, near_entries
 from gecli.cache.recovery import append_record, recover, set_aside_entry
 from gecli.cache.sidecar import COMPONENTS, InvalidSidecar, Sidecar, read_sidecar
 from gecli.cache.stat_index import StatIndex, write_rows
@@ -374,8 +374,9 @@ class CachedCompiler:
         if self.setup.explain:
             work.use.explanation = lookup.explanation()
             if lookup.reason == "no_entry" and not self.setup.keys:
-                for near in near_entries(self.cache.path, _fingerprint_of(work)):
-                    work.use.explanation.append(f"{near.content['entry']}: the same model with other options")
+                wanted = _fingerprint_of(work)
+                for near in near_entries(self.cache.path, wanted, work.key):
+                    work.use.explanation.append(f"{near.content['entry']}: {kind_of(near, wanted)}")
                     work.use.explanation += [f"  {line}" for line in differences(near, work.digest)]
 
     def _learn_later(self, work: Work) -> None:

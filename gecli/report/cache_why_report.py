@@ -37,7 +37,7 @@ def why_lines(answer: Inquiry, parts: Sequence[str] = ()) -> list[str]:
         lines.append(f"  {each}")
         lines += [f"    {detail}" for detail in each.details]
     for near in answer.near:
-        lines.append(f"  {near.entry}, under key {near.key}: the same model with other options")
+        lines.append(f"  {near.entry}, under key {near.key}: {near.kind}")
         lines += [f"    {detail}" for detail in near.details]
     return lines
 

@@ -36,14 +36,31 @@ def test_another_directory_is_a_hit(gecli: Gecli, filled: str) -> None:
     assert "cache=hit" in gecli("compile", DIGITS, "-o", "elsewhere/one", *SHAPE, *CACHE).stdout
 
 
+def test_what_changed_in_a_model_is_told_without_a_graph_key(gecli: Gecli, filled: str, tmp_path: Path) -> None:
+    import numpy as np
+    import onnx
+    from onnx import numpy_helper
+
+    model = onnx.load(DIGITS)
+    changed = numpy_helper.to_array(model.graph.initializer[0]) + np.float32(1)
+    model.graph.initializer[0].CopyFrom(numpy_helper.from_array(changed, model.graph.initializer[0].name))
+    onnx.save(model, tmp_path / "digits.onnx")
+    asked = gecli("cache", "why", "digits.onnx", "-o", "one", *SHAPE, "--cache-dir", "cache")
+    nearest = "the newest entry for this output name; other weights"
+    assert f"  {filled}, under key {filled.rsplit('_', 2)[0]}: {nearest}\n" in asked.stdout
+    done = gecli("compile", "digits.onnx", "-o", "one", *SHAPE, *CACHE)
+    assert done.stderr.startswith(f"cache: no_entry\ncache: {filled}: {nearest}\n")
+    assert f"cache:   weight {model.graph.initializer[0].name}" in done.stderr and asked.returncode == 1
+
+
 @pytest.mark.usefixtures("filled")
-def test_another_model_is_not_named(gecli: Gecli, tmp_path: Path) -> None:
+def test_another_model_of_another_name_is_not_named(gecli: Gecli, tmp_path: Path) -> None:
     import onnx
 
     model = onnx.load(DIGITS)
     model.graph.node[0].name = "renamed"
     onnx.save(model, tmp_path / "digits.onnx")
-    done = gecli("compile", "digits.onnx", "-o", "one", *SHAPE, *CACHE)
+    done = gecli("compile", "digits.onnx", "-o", "two", *SHAPE, *CACHE)
     assert done.stderr == "cache: no_entry\n"
 
 

@@ -243,7 +243,8 @@ def test_the_weight_directory_of_a_cache_may_be_the_one_of_the_outputs(
 
 def test_a_link_to_an_entry_is_refused_also_when_the_model_is_a_hit(gecli: Gecli, tmp_path: Path) -> None:
     line = ("compile", str(DIGITS), "-o", "o", "--cache-dir", "c", "--cache-create", "--format-policy", "origin")
-    assert gecli("compile", str(DIGITS), "-o", "a", "--cache-dir", "c", "--cache-create", "--graph-key", "k").returncode == 0
+    stored = gecli("compile", str(DIGITS), "-o", "a", "--cache-dir", "c", "--cache-create", "--graph-key", "k")
+    assert stored.returncode == 0
     entry = next((tmp_path / "c").glob("k_*.om"))
     content = entry.read_bytes()
     for count in (1, 2, 2):
@@ -262,7 +263,8 @@ def test_a_link_to_an_entry_is_refused_also_when_the_model_is_a_hit(gecli: Gecli
 def test_an_entry_of_a_cache_that_the_command_does_not_name_is_refused(
     is_link: bool, gecli: Gecli, tmp_path: Path
 ) -> None:
-    assert gecli("compile", str(DIGITS), "-o", "a", "--cache-dir", "c", "--cache-create", "--graph-key", "k").returncode == 0
+    stored = gecli("compile", str(DIGITS), "-o", "a", "--cache-dir", "c", "--cache-create", "--graph-key", "k")
+    assert stored.returncode == 0
     entry = next((tmp_path / "c").glob("k_*.om"))
     content = entry.read_bytes()
     (tmp_path / "o.om").symlink_to(entry)
