@@ -43,7 +43,8 @@ READER = """
       %a = Variable() {_init_value={"fill": "0000"}} : f16[2,2,3,2] HWCN
       %x = Abs(%a) : f16[2,2,3,2] HWCN
       %b = Variable() {_init_value={"fill": "00000000"}} : f32[2,2,3,2] HWCN
-      %y = Abs(%b) : f32[2,2,3,2] HWCN
+      %bc = Cast(%b) {dst_type=DT_FLOAT16} : f16[2,2,3,2] HWCN
+      %y = Abs(%bc) : f16[2,2,3,2] HWCN
       return %x, %y
     }
 """
