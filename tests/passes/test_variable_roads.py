@@ -170,7 +170,7 @@ def test_variables_without_a_road_and_of_the_second_kind_stay(ctx: PassContext) 
         ((("UnsqueezeV2", "f32[4,1] ND", "f32[1,4,1] ND"),), ["SqueezeV2"], {"axis": (0,)}),
         ((("SqueezeV2", "f32[1,1,4] ND", "f32[1,4] ND"),), ["UnsqueezeV2"], {"axis": (0,)}),
         ((("TransposeD", "f32[2,3,4,5] HWCN", "f32[5,4,2,3] NCHW"),), ["TransposeD"], {"perm": (2, 3, 1, 0)}),
-        ((("Cast", "f32[4] ND", "f16[4] ND"),), ["Cast"], {"dst_type": 0}),
+        ((("Cast", "f16[4] ND", "f32[4] ND"),), ["Cast"], {"dst_type": 1}),
         ((("Reshape", "f32[4] ND", "f32[2,2] ND"),), ["Reshape"], {}),
         ((("ReFormat", "f32[4] ND", "f32[4] NCHW"),), ["ReFormat"], {}),
     ],
@@ -197,7 +197,13 @@ def test_an_inserted_reshape_gets_its_shape_input(ctx: PassContext) -> None:
 
 def test_the_initial_value_takes_the_road_too(ctx: PassContext) -> None:
     ctx.variables.set_trans_road("v", road(("Cast", "f32[2] ND", "i32[2] ND")))
-    graph = parse("graph g() {\n %v = Variable() {_init_value=[1.5, -2.5]} : f32[2] ND\n return %v\n }")
+    graph = parse("""
+        graph g() {
+          %v = Variable() {_init_value=[1.5, -2.5]} : f32[2] ND
+          %c = Cast(%v) {dst_type=DT_INT32} : i32[2] ND
+          return %c
+        }
+    """)
     RecoverTransRoads().run(graph, ctx)
     initial = graph.node("v").init_value
     assert initial is not None and initial.numpy().tolist() == [1, -2]
