@@ -14,9 +14,10 @@ from gecli.ir.graph import Graph
 from gecli.layout.platform import Platform
 from gecli.passes.base import CompileSettings
 from gecli.passes.pipeline import Instrument, enabled
-from gecli.passes.variable_casts import NO_CASTS, Casts, casts_of_others
+from gecli.passes.variable_casts import NO_CASTS, Casts, casts_of, casts_of_others
 from gecli.passes.variable_op import VariableOp
 from gecli.records import dataclass
+from gecli.variables import var_faults
 from gecli.variables.limits import MemoryLimits
 from gecli.variables.rebuild_control import RESOURCE_TYPES, RebuildControl
 from gecli.variables.var_manager import VarManager
@@ -170,6 +171,7 @@ class Session:
             raise _blamed(member.overrides, error) from error
 
     def _compile(self, member: Member, on_stage: Callable[[str, str], None] | None) -> CompiledGraph:
+        self._require_precision(member)
         name, mode = member.graph.name, self.external_weight
         single = len(self.members) == 1
         if member.compiled is not None:
@@ -190,6 +192,21 @@ class Session:
         member.compile_count += 1
         self.rebuild.build_end(member.graph_id)
         return member.compiled
+
+    def _require_precision(self, member: Member) -> None:
+        """Raises CompileError for a variable that an earlier command stored in a narrower type than a graph needs.
+
+        With a precision mode nobody knows before its compile what a graph casts.
+        """
+        roads, graph = self.manager.resource.roads, member.graph
+        lossy = {name: road for name, road in roads.items() if road.lossy} if roads else {}
+        if not lossy or graph.is_optimised or self.settings.precision:
+            return
+        for name, dtype in sorted(casts_of(graph).items()):
+            road = lossy.get(name)
+            own = self.manager.resource.changed_graph_id(name) == member.graph_id
+            if road is not None and not own and dtype is not road.target.dtype:
+                raise var_faults.is_narrower(name, road, graph.name)
 
     def _casts_beside(self, member: Member) -> Casts:
         """What the other members cast the variables of a member to."""

@@ -16,7 +16,6 @@ from gecli.passes.base import Pass, PassContext, Stage
 from gecli.passes.facts import Fact
 from gecli.passes.readers_after_writes import readers_after_writes
 from gecli.passes.trans_ops import add_shape_input, node_of
-from gecli.passes.variable_casts import casts_of
 from gecli.variables.trans_road import TransRoad, TransStep
 
 
@@ -39,7 +38,6 @@ class RecoverTransRoads(Pass):
 
     def run(self, graph: Graph, ctx: PassContext) -> Counter[str]:
         counts = Counter[str]()
-        _require_narrow_uses(graph, ctx)
         planned = [
             _plan(node, road)
             for each in graph.all_graphs()
@@ -53,35 +51,6 @@ class RecoverTransRoads(Pass):
             ctx.record(self.name, "recovered", variable=node.ref_variable or node.name, node=node.name, steps=steps)
             counts["conversions_inserted"] += _recover(plan)
         return counts
-
-
-def _require_narrow_uses(graph: Graph, ctx: PassContext) -> None:
-    """Raises CompileError for a variable that an earlier command stored in a narrower type than this graph needs."""
-    roads = {
-        node.name: road
-        for each in graph.all_graphs()
-        for node in each.nodes_of("Variable")
-        if node.ref_variable is None and (road := _road_to_recover(node, ctx)) and road.lossy
-    }
-    casts = casts_of(graph) if roads else {}
-    for name, road in sorted(roads.items()):
-        if name in casts and casts[name] is not road.target.dtype:
-            raise _is_narrower(name, road, graph.name)
-
-
-def _is_narrower(name: str, road: TransRoad, graph: str) -> CompileError:
-    wide, narrow = road.source.dtype.serial, road.target.dtype.serial
-    return CompileError(
-        "G2016",
-        f"variable {name!r} is stored as {narrow}, and graph {graph!r} needs it as {wide}",
-        kind="VAR_ROAD_CONFLICT",
-        where=f"graph {graph!r}, variable {name}",
-        why=f"every model compiled before casts it to {narrow}; this one would get and leave rounded values",
-        do="compile the models in one command, or the earlier ones with --strict-variable-cast",
-        node=name,
-        expected=wide,
-        actual=narrow,
-    )
 
 
 class _Plan(NamedTuple):

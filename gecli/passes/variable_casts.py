@@ -9,7 +9,8 @@ from gecli.engine.trans_ops import TRANS_OPS
 from gecli.ir.attributes import VARIABLE_TYPES
 from gecli.ir.dtype import DataType
 from gecli.ir.graph import Graph
-from gecli.ir.op_desc import Use
+from gecli.ir.op_desc import OpDesc, Use
+from gecli.layout.cast import exact_embedding
 
 Casts = Mapping[str, DataType | None]
 NO_CASTS: Casts = MappingProxyType({})
@@ -18,13 +19,13 @@ NO_CASTS: Casts = MappingProxyType({})
 def casts_of(graph: Graph) -> dict[str, DataType | None]:
     """For each variable that a graph uses, the type to which every use casts it; None where one takes it as it is.
 
-    A write is such a use, and a stored-back value too.
+    A write is such a use, and a value that is stored back, unless it comes from that type and the cast back is exact.
     """
     found: dict[str, set[DataType | None]] = {}
     for each in graph.all_graphs():
         for node in each.nodes_of(*sorted(VARIABLE_TYPES)):
             if node.ref_variable is not None:
-                found.setdefault(node.ref_variable, set()).add(None)
+                found.setdefault(node.ref_variable, set()).add(_cast_from(node))
                 continue
             types = {_cast_to(use) for use in each.consumers(node.out())}
             found.setdefault(node.name, set()).update(types | ({None} if node.inputs else set()))
@@ -66,6 +67,14 @@ def cast_variables(graph: Graph) -> set[str]:
                     found.add(variable.name)
                     break
     return found
+
+
+def _cast_from(ref: OpDesc) -> DataType | None:
+    port = ref.inputs[0] if ref.inputs else None
+    source = port.node.inputs[0] if port is not None and port.node.type == "Cast" else None
+    if source is None or not exact_embedding(source.desc.dtype, ref.output_descs[0].dtype):
+        return None
+    return source.desc.dtype
 
 
 def _cast_to(use: Use) -> DataType | None:

@@ -106,6 +106,22 @@ def road_conflict(name: str, known: TransRoad, new: TransRoad) -> CompileError:
     )
 
 
+def is_narrower(name: str, road: TransRoad, graph: str) -> CompileError:
+    """An earlier command took from a variable what this graph needs."""
+    wide, narrow = road.source.dtype.serial, road.target.dtype.serial
+    return CompileError(
+        "G2016",
+        f"variable {name!r} is stored as {narrow}, and graph {graph!r} needs it as {wide}",
+        kind="VAR_ROAD_CONFLICT",
+        where=f"graph {graph!r}, variable {name}",
+        why=f"every model compiled before casts it to {narrow}; this one would get and leave rounded values",
+        do="compile the models in one command, or the earlier ones with --strict-variable-cast",
+        node=name,
+        expected=wide,
+        actual=narrow,
+    )
+
+
 def _shown(road: TransRoad) -> str:
     return " ".join(f"{step.type}({step.src} -> {step.dst})" for step in road) or "no step"
 

@@ -11,6 +11,7 @@ import pytest
 
 from gecli.compiler.api import compile_models
 from gecli.compiler.result import CompileReport, ModelResult
+from gecli.errors import CompileError
 from gecli.options.resolution import resolve
 from gecli.runtime.session import Session as Runtime
 
@@ -134,3 +135,36 @@ def test_an_output_of_the_model_alone_is_not_up_to_date_beside_a_writer(tmp_path
     compiled(tmp_path, "out", add)
     results = compiled(tmp_path, "out", cast, add, **{"if-changed": "true"})
     assert [row["dtype"] for result in results for row in result.variables] == ["DT_FLOAT", "DT_FLOAT"]
+
+
+def test_a_model_that_was_compiled_alone_and_only_reads_leaves_the_variable_whole(tmp_path: Path) -> None:
+    compiled(tmp_path, "apart", model(tmp_path, "add", "DT_FLOAT", "add"))
+    compiled(tmp_path, "apart", model(tmp_path, "cast", "DT_FLOAT", "DT_INT32"))
+    device = Runtime()
+    add, cast = (device.load(str(tmp_path / "apart" / f"{name}.om")) for name in ("add", "cast"))
+    start = np.array(DATA["DT_FLOAT"], np.float32)
+    for number in range(1, 6):
+        add.run({})
+        (found,) = cast.run({})[0].values()
+        np.testing.assert_array_equal(found, device.store.value("V").astype(np.int32))
+        np.testing.assert_allclose(device.store.value("V"), start + np.float32(number / 4))
+
+
+@pytest.mark.parametrize("use", ["add", "read", "DT_FLOAT16"])
+def test_a_variable_that_an_earlier_command_narrowed_serves_no_model_that_needs_it_wider(
+    tmp_path: Path, use: str
+) -> None:
+    state = str(tmp_path / "s.bin")
+    cast = model(tmp_path, "cast", "DT_FLOAT", "DT_INT32")
+    compiled(tmp_path, "first", cast, **{"session-out": state})
+    (result,) = compiled(tmp_path, "same", cast, **{"session-in": state})
+    assert result.variables[0]["dtype"] == "DT_INT32" and not result.warnings
+    other = model(tmp_path, "other", "DT_FLOAT", use)
+    with pytest.raises(
+        CompileError, match="'V' is stored as DT_INT32, and graph 'other' needs it as DT_FLOAT"
+    ) as caught:
+        compiled(tmp_path, "later", other, **{"session-in": state})
+    assert (caught.value.code, caught.value.kind) == ("G2016", "VAR_ROAD_CONFLICT")
+    compiled(tmp_path, "first", cast, **{"session-out": state, "strict-variable-cast": "true"})
+    (result,) = compiled(tmp_path, "later", other, **{"session-in": state})
+    assert result.variables[0]["dtype"] == "DT_FLOAT"
