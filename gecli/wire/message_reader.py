@@ -114,7 +114,7 @@ class MessageReader:
         if span.end - span.begin <= WHOLE_BYTES:
             return ge_ir.OpDef.FromString(self._stripped(span.body, span.end, OP)), {}
         large: dict[str, Any] = {}
-        pieces: list[bytes] = []
+        rest = bytearray()  # not a list: of a hundred thousand pieces each would be an object
         for count, part in enumerate(self.spans(span.body, span.end)):
             if count == MAX_FIELDS:
                 raise WireError(f"an operator has more than {MAX_FIELDS} fields", part.begin)
@@ -125,13 +125,12 @@ class MessageReader:
             elif part.number in OP_DESCS and part.kind == LENGTH_DELIMITED:
                 desc = self._stripped(part.body, part.end, DESC)
                 self._require(len(desc), reader)
-                pieces.append(bytes_field(part.number, desc))
+                rest += bytes_field(part.number, desc)
             else:
-                pieces.append(self._stripped(part.begin, part.end, OP))
+                rest += self._stripped(part.begin, part.end, OP)
             reader.budget.spend(_ENTRY_COST)
-        data = b"".join(pieces)
-        reader.budget.require(3 * len(data))
-        return ge_ir.OpDef.FromString(data), large
+        reader.budget.require(3 * len(rest))
+        return ge_ir.OpDef.FromString(bytes(rest)), large
 
     def _texts(self, span: Span, reader: AttrReader) -> tuple[Any, ...] | None:
         """A list of strings or bytes, item by item; None for other lists."""

@@ -129,17 +129,22 @@ def _single(spec: Field, value: Any) -> Any:
         return dtype_name(value)
     if spec.kind == "val_type":
         return val_type_name(value)
-    return value.encode("utf-8", "surrogateescape").decode("utf-8", "ignore") if spec.kind == "string" else value
+    return _text(value) if spec.kind == "string" else value
 
 
 def _in_list(spec: Field, value: Any) -> Any:
     if spec.kind == "bytes":
         return value.decode("utf-8", "ignore")
     if spec.kind == "string":
-        return value.encode("utf-8", "surrogateescape").decode("utf-8", "ignore")
+        return _text(value)
     if spec.kind == "float":
         return value if value - value == 0 else None  # atc's JSON library writes null for NaN and infinities
     return value
+
+
+def _text(value: str) -> str:
+    """A text without the bytes that are no UTF-8; mostly the object itself, of which a list may have many."""
+    return value if value.isascii() else value.encode("utf-8", "surrogateescape").decode("utf-8", "ignore")
 
 
 def float_text(value: float) -> str | float:
