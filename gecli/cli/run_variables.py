@@ -120,5 +120,13 @@ def _no_variable(option: str, name: str, session: Session) -> Exception:
     return InvalidOption(
         "E10016", f"{option} names {name!r}, which is no variable of the models", option=option,
         why=f"their variables: {', '.join(names) or 'none'}", expected=names, actual=name,
-        do=f"{option} {near[0] if near else names[0]}{file}" if names else f"leave out {option}",
+        do=f"{option} {_typed(f'{near[0] if near else names[0]}{file}')}" if names else f"leave out {option}",
     )  # fmt: skip
+
+
+def _typed(value: str) -> str:
+    """A value as the shell passes it on, with the quotes around it once more: the command removes a pair."""
+    import shlex
+
+    quoted = len(value) > 1 and value[0] == value[-1] and value[0] in "\"'"
+    return shlex.quote(f'"{value}"' if quoted else value)

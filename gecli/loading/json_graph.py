@@ -340,6 +340,9 @@ class GraphReader:
             self._connect(link)
         for link in self.links:
             if link.control:
+                if link.source == link.target:
+                    why = f"{link.source!r} would have to run before itself"
+                    raise self.source.fault(link.pointer, "the graph has a cycle", why, "remove this control link")
                 self.graph.add_control(self.graph.node(link.source), self.graph.node(link.target))
         try:
             self.graph.nodes()

@@ -76,7 +76,13 @@ def parse_document(path: str, data: bytes | None = None) -> Json:
         ) from err
     except UnicodeDecodeError as err:
         raise InputError(
-            "E13005", "the graph is not UTF-8 text", where=path, why=str(err), file=path, offset=err.start
+            "E13005",
+            "the graph is not UTF-8 text",
+            where=path,
+            why=str(err),
+            file=path,
+            offset=err.start,
+            do="save the JSON as UTF-8",
         ) from err
     except RecursionError as err:
         raise too_deep(path) from err

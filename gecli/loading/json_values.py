@@ -42,6 +42,9 @@ def pointer_to(*parts: str | int) -> str:
     return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in parts)
 
 
+_OF_JSON = frozenset(("E13005", "G1004"))
+
+
 @dataclass(slots=True)
 class Source:
     """The document being read: where it lies, what it may refer to, what was noticed."""
@@ -56,6 +59,8 @@ class Source:
         self, pointer: str, message: str, why: str = "", do: str = "", code: str = "E13005", kind: str = ""
     ) -> InputError:
         where = f"{self.path}{'#' + pointer if pointer else ''}"
+        if not do and code in _OF_JSON:
+            do = "correct the JSON at that place"  # the catalogue speaks of files that programs write
         return InputError(code, message, where=where, why=why, do=do, file=self.path, pointer=pointer or "", kind=kind)
 
     def warn(self, pointer: str, message: str, why: str = "", do: str = "", code: str = "E13005") -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -67,3 +68,30 @@ def test_a_name_without_its_equals_sign_is_told(
     assert gecli("compile", graph(tmp_path, "a", [2], variable="a=b"), "-o", "a.om").returncode == 0
     found = gecli("run", "a.om", option, value)
     assert found.returncode == 2 and cure in found.stderr
+
+
+@pytest.mark.parametrize(
+    ("change", "place"),
+    [
+        ({"links": [{"source": "o", "target": "o", "control": True}]}, "#/links/0"),
+        ({"links": [{"source": "o", "target": "V", "control": True}, {"source": "V", "target": "o"}]}, "#/links"),
+        ({"links": 3}, "#/links"),
+        ({"graph": {"name": "a", "outputs": ["none:0"]}}, "#/graph/outputs/0"),
+    ],
+    ids=["self", "cycle", "kind", "name"],
+)
+def test_faults_of_a_json_graph_are_cured_in_the_json(
+    change: dict[str, Any], place: str, gecli: Gecli, tmp_path: Path
+) -> None:
+    path = tmp_path / graph(tmp_path, "a", [2])
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    found = gecli("compile", path.name, "-o", "a.om")
+    assert found.returncode == 3 and f"a.json{place}" in found.stderr
+    assert "salvage" not in found.stderr and "Copy or compile" not in found.stderr
+
+
+def test_quotes_of_a_name_are_advised_so_that_they_arrive(gecli: Gecli, tmp_path: Path) -> None:
+    assert gecli("compile", graph(tmp_path, "a", [2], variable='"q"'), "-o", "a.om").returncode == 0
+    found = gecli("run", "a.om", "--get-var", '"q"')
+    cure = next(line for line in found.stderr.splitlines() if "do:" in line and "--get-var" in line)
+    assert gecli("run", "a.om", *shlex.split(cure.partition("do:")[2])).returncode == 0
