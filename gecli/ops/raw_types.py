@@ -57,17 +57,6 @@ def raw_fault(node: OpDesc) -> str:
     return f"it would mix elements of {', '.join(_serial(mixed))}" if len(mixed) > 1 else ""
 
 
-def has_raw(nodes: Iterable[OpDesc]) -> bool:
-    """Whether a node makes a tensor of such a type: where none does, none can be computed with."""
-    raw, handle, variant = DataType.HIFLOAT8, DataType.RESOURCE, DataType.VARIANT
-    for node in nodes:
-        for desc in node.output_descs:
-            dtype = desc.dtype  # hashing an enumeration would take longer
-            if dtype is raw or dtype is handle or dtype is variant:
-                return True
-    return False
-
-
 def _types(node: OpDesc) -> set[DataType]:
     return {desc.dtype for desc in (*node.input_descs, *node.output_descs) if desc is not None}
 

@@ -20,8 +20,6 @@ from gecli.artifacts.publish import publish_bytes
 from gecli.errors import Diagnostic, InputError, InvalidOption, OutputError, RuntimeFault
 from gecli.ir.tensor_desc import TensorDesc
 from gecli.json_text import GRAPHS, parse_json
-from gecli.layout.transfer import can_transfer
-from gecli.layout.transforms import convert
 from gecli.runtime.array_files import from_portable, read_npz
 from gecli.runtime.variable_store import VariableStore
 
@@ -194,6 +192,9 @@ def _from_origin(array: Array, user: TensorDesc, format: str | None) -> Array | 
         return None
     if format is not None and format != origin.format.name:
         return None
+    from gecli.layout.transfer import can_transfer  # not for those who only save
+    from gecli.layout.transforms import convert
+
     if not can_transfer(origin, user, road=False)[0]:
         return None
     return convert(array, origin, user)

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from gecli.errors import CompileError, Diagnostic, GecliError, InputError, RuntimeFault
 from gecli.ir.calls import CONTROL_TYPES
+from gecli.ir.dtype import DataType
 from gecli.ir.op_desc import OpDesc
 from gecli.layout.transfer_error import TransferError
-from gecli.ops.raw_types import has_raw, raw_fault
 from gecli.ops.registry import find, operator_of
 from gecli.records import dataclass
 from gecli.runtime.dynamic import DynamicExecutor
@@ -215,8 +215,25 @@ def no_transfer(error: TransferError, path: str) -> InputError:
 
 def require_supported(nodes: list[OpDesc], path: str) -> None:
     """Raises InputError G1005 that lists every operator type the simulator cannot execute."""
-    if any(_without_kernel(node) for node in nodes) or (has_raw(nodes) and any(raw_fault(node) for node in nodes)):
+    if any(_without_kernel(node) for node in nodes) or (_has_raw(nodes) and any(_raw_fault(node) for node in nodes)):
         raise unsupported(nodes, path)
+
+
+def _has_raw(nodes: list[OpDesc]) -> bool:
+    """Whether a node makes elements that only their bits stand for: where none does, none can be computed with."""
+    raw, handle, variant = DataType.HIFLOAT8, DataType.RESOURCE, DataType.VARIANT
+    for node in nodes:
+        for desc in node.output_descs:
+            dtype = desc.dtype  # hashing an enumeration would take longer
+            if dtype is raw or dtype is handle or dtype is variant:
+                return True
+    return False
+
+
+def _raw_fault(node: OpDesc) -> str:
+    from gecli.ops.raw_types import raw_fault
+
+    return raw_fault(node)
 
 
 def cannot_be_executed(node: OpDesc) -> bool:
@@ -240,7 +257,7 @@ def unsupported(nodes: list[OpDesc], path: str) -> GecliError:
         reason = (
             "the simulator has no kernel for this type"
             if _without_kernel(node)
-            else _unreadable(node) or raw_fault(node)
+            else _unreadable(node) or _raw_fault(node)
         )
         if reason:
             unknown.setdefault(node.type, []).append(node.name)

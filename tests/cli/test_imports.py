@@ -79,3 +79,21 @@ def test_a_run_loads_what_executing_needs_and_no_graph_library(gecli: Gecli, tmp
     line = ["run", str(tmp_path / "d.om"), "--seed", "1", "--quiet"]
     loaded = modules_of(line)
     assert [name for name in UNUSED_IN_A_RUN if name in loaded] == []
+
+
+@pytest.mark.parametrize("jit", [True, False])
+def test_a_run_that_writes_its_outputs_loads_no_rules_of_blocked_formats(
+    jit: bool, gecli: Gecli, tmp_path: Path
+) -> None:
+    graph = REPOSITORY / "samples/digits/digits.onnx"
+    line = ["run", "--jit", str(graph), "--cache-dir", f"{tmp_path}/cache", "--cache-create"]
+    if not jit:
+        line = ["run", str(tmp_path / "d.om")]
+        shape = ("--input-shape", "image:1,1,8,8", "--format-policy", "origin")
+        assert gecli("compile", str(graph), "-o", "d.om", *shape).returncode == 0
+    else:
+        line += ["--shape", "image:1,1,8,8", "--format-policy", "origin"]
+        assert gecli(*line).returncode == 0
+    loaded = modules_of([*line, "--quiet", "-o", f"{tmp_path}/out"])
+    rules = ("gecli.layout.platform", "gecli.layout.storage_shape", "gecli.layout.transfer", "gecli.ops.raw_types")
+    assert "gecli.runtime.checkpoint" in loaded and [name for name in rules if name in loaded] == []
