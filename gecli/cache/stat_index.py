@@ -10,7 +10,6 @@ import os
 import time
 from collections.abc import Callable, Iterable
 
-from gecli.artifacts.shared_files import give_to_group, mode_in
 from gecli.wire.regular_file import open_regular, read_regular
 
 RACY_NS = 2_000_000_000  # a change in the same tick as the reading would not show in the time stamps
@@ -192,6 +191,8 @@ def write_rows(path: str, rows: Iterable[StatRow]) -> None:
 
 def write_hint(path: str, text: str) -> None:
     """Replace a small private file of the cache at once, without syncing; failures are ignored: it is a hint."""
+    from gecli.artifacts.shared_files import give_to_group, mode_in
+
     folder, name = os.path.split(path)
     temporary = os.path.join(folder, f".{name}.tmp.{os.getpid()}.{os.urandom(4).hex()}")
     try:

@@ -28,8 +28,8 @@ print(*sorted(sys.modules), file=sys.stderr)
 sys.exit(status)
 """
 ALLOWED = {
-    "gecli", "gecli.__main__", "gecli.artifacts", "gecli.artifacts.publish", "gecli.cache", "gecli.cache.command_memo",
-    "gecli.cache.events", "gecli.cache.stat_index", "gecli.cli", "gecli.cli.fast_hit", "gecli.cli.stopping",
+    "gecli", "gecli.__main__", "gecli.artifacts", "gecli.artifacts.publish", "gecli.artifacts.shared_files",
+    "gecli.cache", "gecli.cache.command_memo", "gecli.cache.events", "gecli.cache.stat_index", "gecli.cli", "gecli.cli.fast_hit", "gecli.cli.stopping",
     "gecli.version", "gecli.wire", "gecli.wire.regular_file",
 }  # fmt: skip
 HEAVY = [
