@@ -102,8 +102,8 @@ GECLI_CODES: dict[str, Entry] = {
         COMPILE,
         "transform roads conflict",
         "Two models want different storage for one variable.",
-        "Declare the variable alike in all models, or rename one. Where only the stored forms differ, compile the models "
-        "in one command.",
+        "Declare the variable alike in all models, or rename one. Where only the stored forms differ, compile the "
+        "models in one command.",
     ),
     "G2017": Entry(
         COMPILE, "variable pool is missing", "The session has no pool for this memory type.", "Check the session file."

@@ -29,8 +29,8 @@ sys.exit(status)
 """
 ALLOWED = {
     "gecli", "gecli.__main__", "gecli.artifacts", "gecli.artifacts.publish", "gecli.artifacts.shared_files",
-    "gecli.cache", "gecli.cache.command_memo", "gecli.cache.events", "gecli.cache.stat_index", "gecli.cli", "gecli.cli.fast_hit", "gecli.cli.stopping",
-    "gecli.version", "gecli.wire", "gecli.wire.regular_file",
+    "gecli.cache", "gecli.cache.command_memo", "gecli.cache.events", "gecli.cache.stat_index", "gecli.cli",
+    "gecli.cli.fast_hit", "gecli.cli.stopping", "gecli.version", "gecli.wire", "gecli.wire.regular_file",
 }  # fmt: skip
 HEAVY = [
     "click", "dataclasses", "enum", "filelock", "google", "hashlib", "inspect", "json", "ml_dtypes", "networkx",
