@@ -92,8 +92,9 @@ def compile_models(
         if not options.flag("no-session") or len(jobs) == 1:
             report.models = _compile_session(jobs, options, progress, setup, notify, check_read)
             report.models[0].notes += [note] if note else []
-            if len(jobs) > 1 and (options.integer("jobs") or 1) > 1:
-                report.models[0].notes.append("--jobs had no effect: models of one session depend on each other")
+            if (options.integer("jobs") or 1) > 1:
+                why = "models of one session depend on each other" if len(jobs) > 1 else "there is one model"
+                report.models[0].notes.append(f"--jobs had no effect: {why}")
             return report
         if options.texts("input_shape") or options.texts("dim"):
             _check_names(jobs, options)

@@ -95,3 +95,8 @@ def test_quotes_of_a_name_are_advised_so_that_they_arrive(gecli: Gecli, tmp_path
     found = gecli("run", "a.om", "--get-var", '"q"')
     cure = next(line for line in found.stderr.splitlines() if "do:" in line and "--get-var" in line)
     assert gecli("run", "a.om", *shlex.split(cure.partition("do:")[2])).returncode == 0
+
+
+def test_jobs_of_one_model_are_told_to_have_no_effect(gecli: Gecli, tmp_path: Path) -> None:
+    found = gecli("compile", graph(tmp_path, "a", [2]), "-j", "3", "-o", "a.om")
+    assert "--jobs had no effect: there is one model" in found.stdout + found.stderr
