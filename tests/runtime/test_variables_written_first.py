@@ -21,17 +21,23 @@ def _node(name: str, kind: str, dtype: str, **attrs: Any) -> dict[str, Any]:
 
 
 def _compiled(place: Path, writer: str, extra_reader: bool) -> Path:
-    """w (half) -> Cast to float -> `writer` with a constant -> outputs; the Cast may have a reader of its own."""
+    """w (half) -> Cast to float -> `writer` with a constant -> outputs, and back into w as passes of GE have it.
+
+    The first Cast may have a reader of its own.
+    """
     constant = {"dtype": "DT_FLOAT", "shape": [4], "data": VALUES}
     nodes = [
         _node("w", "Variable", "DT_FLOAT16"),
         _node("wide", "Cast", "DT_FLOAT", dst_type=0),
         {"id": "start", "type": "Const", "value": constant},
         _node("set", writer, "DT_FLOAT"),
+        _node("narrow", "Cast", "DT_FLOAT16", dst_type=1),
+        _node("w_ref", "Variable", "DT_FLOAT16", ref_var_src_var_name="w"),
         _node("late", "Relu", "DT_FLOAT"),
         _node("later", "Relu", "DT_FLOAT"),
     ]
     edges = [("w", "wide", 0), ("wide", "set", 0), ("start", "set", 1), ("set", "late", 0), ("late", "later", 0)]
+    edges += [("set", "narrow", 0), ("narrow", "w_ref", 0)]
     outputs = ["set:0", "later:0"]
     if extra_reader:
         nodes.append(_node("old", "Neg", "DT_FLOAT"))
