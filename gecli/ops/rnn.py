@@ -62,14 +62,18 @@ class _Recurrent:
         usual = [name.lower() for name in self.defaults] * len(self.reversals)
         return self.clip <= 0 and [name.lower() for name in self.activations or usual] == usual
 
-    def described(self, x: TensorDesc, w: TensorDesc, states: int) -> tuple[TensorDesc, ...]:
-        """y, then `states` final states. Raises InferenceError."""
+    def described(self, x: TensorDesc, w: TensorDesc, *states: TensorDesc | None) -> tuple[TensorDesc, ...]:
+        """y, then the final states; `states` are the initial ones. Raises InferenceError."""
         steps, batch = (UNKNOWN_DIM, UNKNOWN_DIM) if x.shape == UNKNOWN_RANK else self._time_and_batch(x)
         if w.shape != UNKNOWN_RANK and w.rank == 3 and w.shape[1] not in (UNKNOWN_DIM, self.gates * self.hidden_size):
             raise InferenceError(f"w {list(w.shape)} does not hold {self.gates} gates of {self.hidden_size}")
         count, hidden = len(self.reversals), self.hidden_size
         y = TensorDesc(x.dtype, (steps, count, batch, hidden))
-        return (y, *[TensorDesc(x.dtype, (count, batch, hidden))] * states)
+        final = TensorDesc(x.dtype, (count, batch, hidden))
+        for state in states:
+            if state is not None and not _agree(state.shape, final.shape):
+                raise InferenceError(f"an initial state is {list(state.shape)}, the sequences need {list(final.shape)}")
+        return (y, *[final] * len(states))
 
     def _time_and_batch(self, x: TensorDesc) -> tuple[int, int]:
         if len(x.shape) != 3:
@@ -84,7 +88,14 @@ class _Recurrent:
         if lengths is not None and (lengths == steps).all():
             lengths = None
         state = np.zeros((count, batch, hidden), x.dtype) if h is None else h
+        self.require_state(x, state)
         return bias, lengths, state
+
+    def require_state(self, x: Array, state: Array) -> None:
+        """Raises ValueError for an initial state of another batch or size: it would be broadcast."""
+        needed = (len(self.reversals), x.shape[1], self.hidden_size)
+        if state.shape != needed:
+            raise ValueError(f"an initial state is {list(state.shape)}, the sequences need {list(needed)}")
 
 
 @operator()
@@ -107,7 +118,7 @@ class CommonLSTM(_Recurrent):
         initial_c: TensorDesc | None = None,
         p: TensorDesc | None = None,
     ) -> tuple[TensorDesc, ...]:
-        return self.described(x, w, 2)
+        return self.described(x, w, initial_h, initial_c)
 
     @in_float32
     def kernel(
@@ -123,6 +134,7 @@ class CommonLSTM(_Recurrent):
     ) -> tuple[Array, ...]:
         bias, lengths, h = self.prepared(x, b, sequence_lens, initial_h)
         c = np.zeros_like(h) if initial_c is None else initial_c
+        self.require_state(x, c)
         peephole = np.zeros((len(h), 3 * self.hidden_size), x.dtype) if p is None else p
         parts = []
         for d, (reverse, act) in enumerate(zip(self.reversals, self.functions(), strict=True)):
@@ -172,7 +184,7 @@ class CommonGRU(_Recurrent):
         sequence_lens: TensorDesc | None = None,
         initial_h: TensorDesc | None = None,
     ) -> tuple[TensorDesc, ...]:
-        return self.described(x, w, 1)
+        return self.described(x, w, initial_h)
 
     @in_float32
     def kernel(
@@ -217,7 +229,7 @@ class CommonRNN(_Recurrent):
         sequence_lens: TensorDesc | None = None,
         initial_h: TensorDesc | None = None,
     ) -> tuple[TensorDesc, ...]:
-        return self.described(x, w, 1)
+        return self.described(x, w, initial_h)
 
     @in_float32
     def kernel(
@@ -238,12 +250,22 @@ class CommonRNN(_Recurrent):
         return np.stack([y for y, _ in parts], 1), np.stack([h for _, h in parts])
 
 
+def _agree(shape: tuple[int, ...], other: tuple[int, ...]) -> bool:
+    """Whether two shapes can be one, as far as they are known."""
+    return shape == UNKNOWN_RANK or (
+        len(shape) == len(other) and all(a == b or UNKNOWN_DIM in (a, b) for a, b in zip(shape, other))
+    )
+
+
 def _fast(op: Any, slots: Sequence[Array | None], outputs: Sequence[Array]) -> bool:
     """float32 with constant weights."""
     x = slots[0]
     if x is None or x.dtype != np.float32 or not x.size or not constant(op, 1, 2) or any(y is None for y in outputs):
         return False
     if slots[3] is not None and not constant(op, 3):
+        return False
+    state = (len(op.reversals), x.shape[1], op.hidden_size)
+    if any(each is not None and each.shape != state for each in slots[5:7]):
         return False
     return len(outputs) == len(op.type.outputs)
 

@@ -8,6 +8,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from gecli.ir.dtype import DataType
+from gecli.ir.tensor_desc import TensorDesc
+from gecli.ops.inference import InferenceError
 from gecli.ops.registry import find
 from tests.ops.onnx_judge import judge
 
@@ -101,6 +104,24 @@ def test_an_unknown_activation_is_refused() -> None:
     assert kind is not None
     with pytest.raises(ValueError, match="activation 'Sine'"):
         kind.cls(hidden_size=HIDDEN, activations=("Sine",)).kernel(*layer("RNN"))
+
+
+@pytest.mark.parametrize("op, slot", [("LSTM", 5), ("LSTM", 6), ("GRU", 5), ("RNN", 5)])
+@pytest.mark.parametrize("shape", [(1, 1, HIDDEN), (1, BATCH, 1), (2, BATCH, HIDDEN), (BATCH, HIDDEN)])
+def test_an_initial_state_of_another_shape_is_refused_not_broadcast(op: str, slot: int, shape: tuple[int, ...]) -> None:
+    kind = find(f"Common{op}")
+    assert kind is not None
+    made = kind.cls(hidden_size=HIDDEN)
+    made.constant_inputs = frozenset((1, 2))
+    inputs = layer(op, 1, "hc")
+    good = [np.empty_like(value) for value in made.kernel(*inputs)]
+    inputs[slot] = np.zeros(shape, np.float32)
+    descs = [None if value is None else TensorDesc(DataType.FLOAT, value.shape) for value in inputs]
+    with pytest.raises(InferenceError, match="an initial state is"):
+        made.infer(*descs)
+    with pytest.raises(ValueError, match="an initial state is"):
+        made.kernel(*inputs)
+    assert op == "RNN" or made.bind(inputs, good) is None  # the plain layer has no other way than its kernel
 
 
 @pytest.mark.parametrize("op", ["LSTM", "GRU"])
