@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -32,6 +33,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """End with the process that started this one: a worker with pytest, pytest with make, however they were killed."""
     if hasattr(config, "workerinput") or "MAKELEVEL" in os.environ:
         threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background of a shell; commands inherit it
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _end_with(parent: int) -> None:
