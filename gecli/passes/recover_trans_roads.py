@@ -14,7 +14,7 @@ from gecli.ir.surgery import insert_after, insert_on_edge, move_in_control
 from gecli.ir.tensor_desc import NO_ATTRS, TensorDesc
 from gecli.passes.base import Pass, PassContext, Stage
 from gecli.passes.facts import Fact
-from gecli.passes.readers_after_writes import readers_after_writes
+from gecli.passes.readers_after_writes import WrittenVariables
 from gecli.passes.trans_ops import add_shape_input, node_of
 from gecli.variables.trans_road import TransRoad, TransStep
 
@@ -44,12 +44,15 @@ class RecoverTransRoads(Pass):
             for node in each.nodes_of("Variable")
             if (road := _road_to_recover(node, ctx))
         ]
+        if not planned:
+            return counts
+        written = WrittenVariables(graph)
         for plan in planned:
             node = plan.node
             counts["variables_recovered"] += node.ref_variable is None
             steps = len(plan.conversions)
             ctx.record(self.name, "recovered", variable=node.ref_variable or node.name, node=node.name, steps=steps)
-            counts["conversions_inserted"] += _recover(plan)
+            counts["conversions_inserted"] += _recover(plan, written)
         return counts
 
 
@@ -104,13 +107,13 @@ def _plain(desc: TensorDesc) -> TensorDesc:
     return replace(desc, attrs=NO_ATTRS)
 
 
-def _recover(plan: _Plan) -> int:
+def _recover(plan: _Plan, written: WrittenVariables) -> int:
     """Returns how many conversions were put in."""
     node = plan.node
     graph: Graph = node.graph
     count = len(plan.conversions)
     if node.ref_variable is None:
-        later = readers_after_writes(graph, node)
+        later = written.readers_after_writes(graph, node)
         copies = [[_copy(each) for each in plan.conversions] for _ in later]
         _insert_behind(graph, node, plan.conversions)
         for conversions, (before, uses) in zip(copies, later):

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pytest
 
 from gecli.compiler.session import Session
+from gecli.ir.graph import Graph
 from gecli.layout.platform import platform_of
 from gecli.loading import load_graph
 from gecli.passes.base import CompileSettings
@@ -38,6 +41,29 @@ def test_every_graph_of_a_session_of_200_variables_agrees_with_the_manager(tmp_p
     changed = [name for name in manager.resource.current_descs if manager.trans_road(name)]
     assert {name.rpartition("/")[2] for name in changed} == {"w", "s"}
     assert sum(name.endswith("/w") for name in changed) == 66
+
+
+def test_a_session_orders_its_graphs_as_often_however_many_variables_it_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each pass may need the order again after its changes; one that needs it for every variable is quadratic."""
+    original, calls = Graph._sort, [0]
+
+    def counted(graph: Graph, *arguments: Any, **options: Any) -> Any:
+        calls[0] += 1
+        return original(graph, *arguments, **options)
+
+    monkeypatch.setattr(Graph, "_sort", counted)
+    counts = []
+    for variables in (20, 80):
+        calls[0] = 0
+        make_sessions.main(tmp_path / str(variables), variables)
+        session = Session(platform_of("Ascend910B1"), CompileSettings())
+        for name in make_sessions.GRAPHS:
+            session.add(load_graph(str(tmp_path / str(variables) / f"{name}.json")).graph)
+        session.compile_all()
+        counts.append(calls[0])
+    assert counts[1] == counts[0]
 
 
 def test_a_session_runs_the_same_with_and_without_acceleration(gecli: Gecli, tmp_path: Path) -> None:
